@@ -4,6 +4,7 @@ import json
 import os
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -11,14 +12,14 @@ from far_datasets import write_numbers
 from far_mount import far_mount, no_mount_because
 
 from petastorm_bridge import make_batch_reader
-from petastorm_bridge._sources._far.fetch import Beginning
+from petastorm_bridge._sources._far.fetch import Beginning, Extent, Fetch
 from petastorm_bridge._sources._far.limits import (
     ATTEMPTS_VARIABLE,
     CACHE_VARIABLE,
     LIMIT_VARIABLE,
     TIMEOUT_VARIABLE,
 )
-from petastorm_bridge._sources._far.ranges import copy_in_ranges
+from petastorm_bridge._sources._far.ranges import _requests, copy_in_ranges
 from petastorm_bridge._sources._far.stores import MountStore
 from petastorm_bridge.errors import DatasetError, DatasetNotFoundError
 from petastorm_bridge.pytorch import BatchedDataLoader
@@ -137,6 +138,7 @@ class NotingStore(MountStore):
 
     def __init__(self):
         self.ranges = []
+        self.files = []
 
     def open(self, url):
         file = super().open(url)
@@ -144,6 +146,7 @@ class NotingStore(MountStore):
 
         def noted(start, size):
             self.ranges.append((start, size))
+            self.files.append(os.path.basename(url))
             return pieces(start, size)
 
         file.pieces = noted
@@ -167,6 +170,7 @@ def test_ranges_behind_a_beginning_start_at_multiples_of_their_size(beginning, t
         put,
         is_whole=True,
         is_dropped=lambda: False,
+        priority=0,
         beginning=beginning,
     )
     assert found == content
@@ -175,6 +179,31 @@ def test_ranges_behind_a_beginning_start_at_multiples_of_their_size(beginning, t
     multiples = [start for start in range(0, len(content), store.range_bytes) if start >= begun]
     between = [begun] if begun not in multiples else []
     assert sorted(start for start, _ in store.ranges) == [*answers, *between, *multiples]
+
+
+def test_what_was_wanted_first_comes_first_even_if_it_is_opened_last(tmp_path):
+    """A mount opens the files of a directory one after the other, in any order."""
+    store, content = NotingStore(), bytes(4 << 20)
+    for name in ("first", "second"):
+        (tmp_path / name).write_bytes(content)
+    first, second = (
+        Fetch(store, Extent(str(tmp_path / name), name, len(content)))
+        for name in ("first", "second")
+    )
+    one_goes_on, all_go_on = threading.Event(), threading.Event()
+    held = [_requests.submit(lambda: all_go_on.wait(30)) for _ in range(_requests.most - 1)]
+    held.append(_requests.submit(lambda: one_goes_on.wait(30)))
+    with ThreadPoolExecutor() as pool:
+        fetching = []
+        for fetch, ranges in ((second, 4), (first, 8)):
+            fetching.append(pool.submit(fetch.to_memory))
+            while len(_requests._crew.waiting) < ranges:
+                time.sleep(0.001)
+        one_goes_on.set()
+        assert [bytes(future.result(30)) for future in fetching] == [content, content]
+        all_go_on.set()
+    assert all(future.result(30) for future in held)
+    assert store.files == ["first"] * 4 + ["second"] * 4
 
 
 class TestTheFirstBatch:

@@ -25,6 +25,20 @@ def test_calls_begin_in_the_order_in_which_they_came():
     threads.close()
 
 
+def test_calls_of_a_lower_priority_number_come_first():
+    threads, go, seen = Threads("test", 1), threading.Event(), []
+    threads.submit(go.wait)
+    futures = [
+        threads.submit(lambda name=name: seen.append(name), priority=priority)
+        for name, priority in (("c", 1), ("d", 1), ("e", 2), ("a", 0), ("b", 0))
+    ]
+    go.set()
+    for future in futures:
+        future.result(20)
+    assert seen == list("abcde")
+    threads.close()
+
+
 def test_a_thread_starts_only_where_none_is_idle(no_leaks):
     with no_leaks():
         threads = Threads("test", 8)

@@ -7,10 +7,11 @@ when Python exits: a transform that hangs would make a program deaf to Ctrl-C.
 from __future__ import annotations
 
 import contextlib
+import heapq
+import itertools
 import os
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from multiprocessing import util
@@ -38,7 +39,9 @@ class _Crew:
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
-        self.waiting: deque[tuple[Future[Any], Callable[[], Any], Any]] = deque()
+        # A heap of calls, by their priority and by when they came, which no two have in common.
+        self.waiting: list[tuple[int, int, Future[Any], Callable[[], Any], Any]] = []
+        self.numbers = itertools.count()
         self.threads: list[threading.Thread] = []
         self.at_work: dict[threading.Thread, Any] = {}  # what their calls are about
         self.idle = 0
@@ -48,10 +51,10 @@ class _Crew:
     def drop(self) -> None:
         """Cancel what waits, and let every thread end after what it does now."""
         with self.changed:
-            dropped, self.waiting = self.waiting, deque()
+            dropped, self.waiting = self.waiting, []
             self.is_closed = True
             self.changed.notify_all()
-        for future, _, _ in dropped:
+        for _, _, future, _, _ in dropped:
             future.cancel()
 
     def wait(self) -> bool:
@@ -64,7 +67,7 @@ class _Crew:
 
 
 class Threads:
-    """Calls functions in threads, in the order in which they come.
+    """Calls functions in threads, in the order in which they come unless they say otherwise.
 
     Threads start when there is work for them. A fork begins with none, and without what waits. Left to the
     garbage collector, what waits is dropped; at the end of the program what runs is also waited for, but
@@ -106,8 +109,16 @@ class Threads:
         """When a call ended last, in seconds of ``time.monotonic``."""
         return self._crew.progress
 
-    def submit(self, call: Callable[[], _Result], about: Any = None) -> Future[_Result]:
-        """Have a function called, of which ``give_up`` is told ``about``; after the end the call is cancelled at once."""
+    def submit(
+        self, call: Callable[[], _Result], about: Any = None, priority: int = 0
+    ) -> Future[_Result]:
+        """Have a function called; after the end the call is cancelled at once.
+
+        Args:
+            call: The function.
+            about: What ``give_up`` is told.
+            priority: Calls with a lower one come first.
+        """
         future: Future[_Result] = Future()
         crew = self._crew
         with crew.changed:
@@ -116,7 +127,7 @@ class Threads:
                 return future
             if not crew.waiting and len(crew.threads) == crew.idle:
                 crew.progress = time.monotonic()
-            crew.waiting.append((future, call, about))
+            heapq.heappush(crew.waiting, (priority, next(crew.numbers), future, call, about))
             self._start_if_needed()
             crew.changed.notify()
         return future
@@ -175,7 +186,7 @@ def _serve(crew: _Crew, idle_seconds: float | None) -> None:
                 if not crew.is_closed:
                     crew.threads.remove(me)
                 return
-            future, call, crew.at_work[me] = waiting.popleft()
+            _, _, future, call, crew.at_work[me] = heapq.heappop(waiting)
         if future.set_running_or_notify_cancel():
             try:
                 future.set_result(call())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import os
 import tempfile
 import threading
@@ -27,6 +28,9 @@ from .ranges import copy_in_ranges
 from .stores import Store
 
 _Result = TypeVar("_Result")
+
+# Extents come here in the order in which they were wanted.
+_priorities = itertools.count()
 
 _DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG}
 
@@ -115,6 +119,7 @@ class Fetch:
         self.extent = extent
         self.beginning = beginning
         self.is_dropped = False
+        self._priority = next(_priorities)
 
     def to_file(self, path: str, *, has_lock: bool = False) -> None:
         """Copy the bytes so that ``path`` is never anything but all of them.
@@ -208,6 +213,7 @@ class Fetch:
             put_both,
             is_whole=extent.start is None,
             is_dropped=lambda: self.is_dropped,
+            priority=self._priority,
             beginning=0 if beginning is None else len(beginning.data),
         )
 

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable
 from concurrent.futures import FIRST_EXCEPTION, Future, wait
 
-from petastorm_bridge._workers.locks import ForkSafeLock
 from petastorm_bridge._workers.threads import Threads
 from petastorm_bridge.fs_utils import masked
 
@@ -20,8 +19,6 @@ from .stores import Store
 
 # Requests under way in this process: bandwidth comes from many at once.
 _requests = Threads("petastorm-bridge request", 16, idle_seconds=1.0)
-# Held while those of a file are put down, so that no other's come between.
-_putting_down = ForkSafeLock()
 
 
 def copy_in_ranges(
@@ -32,9 +29,10 @@ def copy_in_ranges(
     *,
     is_whole: bool,
     is_dropped: Callable[[], bool],
+    priority: int,
     beginning: int = 0,
 ) -> None:
-    """Read bytes of a file in ranges, several at once; of several files the one that was begun first comes first.
+    """Read bytes of a file in ranges, several at once.
 
     Args:
         store: Where it is, which knows ranges. Each of them is asked for again if that fails.
@@ -44,6 +42,7 @@ def copy_in_ranges(
             what comes again after a request that failed.
         is_whole: Whether the file ends with them.
         is_dropped: Tells whether nobody needs the file any more.
+        priority: Ranges of files with a lower one come first, even if those are opened later.
         beginning: How many of the first bytes are to be here as soon as can be.
 
     Raises:
@@ -91,11 +90,10 @@ def copy_in_ranges(
     aligned = -(-begun // store.range_bytes) * store.range_bytes
     starts += range(begun, min(aligned, size), store.range_bytes)
     starts += range(aligned, size, store.range_bytes)
-    with _putting_down:
-        requests = [
-            _requests.submit(functools.partial(read, start, stop))
-            for start, stop in itertools.pairwise([*starts, size])
-        ]
+    requests = [
+        _requests.submit(functools.partial(read, start, stop), priority=priority)
+        for start, stop in itertools.pairwise([*starts, size])
+    ]
     try:
         _wait_for(requests, url, is_dropped)
     finally:
