@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import gc
 import importlib
 import json
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +29,7 @@ from benchmarks._measure import IncompleteEpochError
 from benchmarks._process import silence
 from benchmarks._settings import MODULES
 
-__all__ = ["COLUMNS", "FIRST_VALUES", "MDS", "PARQUET", "WARM", "WIDE", "Found", "Job"]
+__all__ = ["COLUMNS", "FIRST_VALUES", "MDS", "PARQUET", "QUEUE", "WARM", "WIDE", "Found", "Job"]
 
 # The datasets, which lie beside each other, and what the names of the tiny ones begin with.
 MDS, PARQUET, WIDE, WARM = "mds", "parquet", "wide", "warm-"
@@ -35,8 +37,11 @@ COLUMNS = tuple(f"c{number:02}" for number in range(20))
 FIRST_VALUES = 100
 """The array of row ``i`` begins with ``i`` modulo this, by which other rows' arrays are noticed."""
 
+QUEUE = 10_000
+"""Rows of a shuffling queue."""
+
 _RANGE_BYTES, _AT_ONCE = 4 << 20, 16
-_QUEUE = 10_000
+_WITHOUT_ROWS = {"plain", "plain, a queue", "plain, everything", "index"}
 
 # Ids of some rows, None where the dataset has none, and how their arrays begin; nothing of who reads bytes alone.
 Rows = tuple[npt.NDArray[Any] | None, npt.NDArray[Any]] | None
@@ -92,6 +97,7 @@ def measure(job: Job) -> Found:
     tiny = dataclasses.replace(job, rows=job.batch_size, epochs=1)
     for _ in open_dataset(f"{job.place}/{WARM}{dataset}", tiny)():
         pass
+    gc.collect()  # what was imported makes this take a tenth of a second, which would befall some readers only
     found = Found([], 0, [])
     open_epoch: Epoch | None = None
     for number in range(job.epochs):
@@ -130,9 +136,9 @@ def _counter(place: str) -> Any:
 
 
 def _check(job: Job, rows: Iterable[Rows]) -> None:
-    known = [one for one in rows if one is not None]
-    if job.reader == "plain":
+    if job.reader in _WITHOUT_ROWS:
         return
+    known = [one for one in rows if one is not None]
     all_ids = [ids for ids, _ in known if ids is not None]
     begins = np.concatenate([begin for _, begin in known])
     wanted = np.arange(job.rows)
@@ -161,31 +167,28 @@ def _closing(loader: Any) -> Iterator[Batch]:
 # --- who reads -----------------------------------------------------------------------------------
 
 
-def _plain(url: str, job: Job) -> Epoch:
-    """Read ranges of all shards, several at once, and make nothing of them."""
-    read: Callable[[str, int, int], bytes]
-    if "://" in url:
-        store = FarStore(job.counter)
-        client, folder = store.client(connections=_AT_ONCE), url.rpartition("/")[2]
+def _index(url: str, job: Job) -> Epoch:
+    """Read the index anew for each epoch, and nothing else."""
+    read = _reading(url, job)
 
-        def read(name: str, start: int, stop: int) -> bytes:
-            key, wanted = f"{folder}/{name}", f"bytes={start}-{stop - 1}"
-            answer = client.get_object(Bucket=store.bucket, Key=key, Range=wanted)
-            return bytes(answer["Body"].read())
+    def epoch() -> Iterator[Rows]:
+        read("index.json", 0, None)
+        yield None
 
-        index = client.get_object(Bucket=store.bucket, Key=f"{folder}/index.json")["Body"].read()
-    else:
-        index = Path(url, "index.json").read_bytes()
+    return epoch
 
-        def read(name: str, start: int, stop: int) -> bytes:
-            with open(os.path.join(url, name), "rb", buffering=0) as file:
-                return os.pread(file.fileno(), stop - start, start)
 
-    shards = [shard["raw_data"] for shard in json.loads(index)["shards"]]
+def _plain(url: str, job: Job, rows: int | None = None) -> Epoch:
+    """Read ranges of the shards with the first rows, or of all, several at once, and make nothing of them."""
+    read = _reading(url, job)
+    shards = json.loads(read("index.json", 0, None))["shards"]
+    if rows is not None:
+        ends = np.cumsum([shard["samples"] for shard in shards])
+        shards = shards[: 1 + int(np.searchsorted(ends, rows))]
     ranges = [
-        (shard["basename"], start, min(start + _RANGE_BYTES, shard["bytes"]))
-        for shard in shards
-        for start in range(0, shard["bytes"], _RANGE_BYTES)
+        (file["basename"], start, min(start + _RANGE_BYTES, file["bytes"]))
+        for file in (shard["raw_data"] for shard in shards)
+        for start in range(0, file["bytes"], _RANGE_BYTES)
     ]
 
     def epoch() -> Iterator[Rows]:
@@ -200,10 +203,47 @@ def _plain(url: str, job: Job) -> Epoch:
     return epoch
 
 
+def _plain_at_once(rows: int | None, url: str, job: Job) -> Epoch:
+    """Read what a shuffled first batch waits for, and give nothing before it is here."""
+    read = _plain(url, job, rows)
+
+    def epoch() -> Iterator[Rows]:
+        for _ in read():
+            pass
+        yield None
+
+    return epoch
+
+
+def _reading(url: str, job: Job) -> Callable[[str, int, int | None], bytes]:
+    """Return what reads a range of a file of the dataset; up to its end with None."""
+    if "://" not in url:
+
+        def read(name: str, start: int, stop: int | None) -> bytes:
+            with open(os.path.join(url, name), "rb", buffering=0) as file:
+                return file.read() if stop is None else os.pread(file.fileno(), stop - start, start)
+
+        return read
+    store = FarStore(job.counter)
+    client, folder = _client(job.counter), url.rpartition("/")[2]
+
+    def ask(name: str, start: int, stop: int | None) -> bytes:
+        wanted = {} if stop is None else {"Range": f"bytes={start}-{stop - 1}"}
+        answer = client.get_object(Bucket=store.bucket, Key=f"{folder}/{name}", **wanted)
+        return bytes(answer["Body"].read())
+
+    return ask
+
+
+@functools.lru_cache(maxsize=1)  # to make one takes half a second
+def _client(endpoint: str) -> Any:
+    return FarStore(endpoint).client(connections=_AT_ONCE)
+
+
 def _loader(package: str, kind: str, is_shuffled: bool, url: str, job: Job) -> Epoch:
     """A new reader for each epoch, as Petastorm's programs have."""
     make = importlib.import_module(MODULES[package]).make_batch_reader
-    queue = {"shuffling_queue_capacity": _QUEUE} if is_shuffled else {}
+    queue = {"shuffling_queue_capacity": QUEUE} if is_shuffled else {}
 
     def epoch() -> Iterator[Rows]:
         reader = make(
@@ -236,7 +276,7 @@ def _one_reader(url: str, job: Job) -> Epoch:
 
 def _streaming(columnar: bool, workers: int, url: str, job: Job) -> Epoch:
     """What the codemod writes; one dataset for all epochs."""
-    from streaming import StreamingDataLoader, StreamingDataset
+    from streaming import StreamingDataLoader
 
     from petastorm_bridge.native import MdsDirectory
     from petastorm_bridge.streaming import ColumnarStreamingDataset
@@ -251,11 +291,20 @@ def _streaming(columnar: bool, workers: int, url: str, job: Job) -> Epoch:
             format="torch",
         )
         return lambda: _batches(StreamingDataLoader(dataset, batch_size=None))
-    dataset = StreamingDataset(
-        remote=directory.remote, local=directory.local, shuffle=True, batch_size=job.batch_size
-    )
+    return _stock(directory.remote, directory.local, workers, job)
+
+
+def _stock(remote: str | None, local: str, workers: int, job: Job) -> Epoch:
+    from streaming import StreamingDataLoader, StreamingDataset
+
+    dataset = StreamingDataset(remote=remote, local=local, shuffle=True, batch_size=job.batch_size)
     loader = StreamingDataLoader(dataset, batch_size=job.batch_size, num_workers=workers)
     return lambda: _batches(loader)
+
+
+def _streaming_alone(workers: int, url: str, job: Job) -> Epoch:
+    """What streaming does by itself, for what the codemod writes has to reach no more."""
+    return _stock(url, tempfile.mkdtemp(), workers, job)
 
 
 def _bridge_groups(columns: tuple[str, ...], url: str, _: Job) -> Epoch:
@@ -311,12 +360,17 @@ def _pyarrow(columns: tuple[str, ...], url: str, job: Job) -> Epoch:
 # The dataset that each of them reads, and what opens it.
 READERS: dict[str, tuple[str, Callable[[str, Job], Epoch]]] = {
     "plain": (MDS, _plain),
+    "plain, a queue": (MDS, functools.partial(_plain_at_once, QUEUE)),
+    "plain, everything": (MDS, functools.partial(_plain_at_once, None)),
+    "index": (MDS, _index),
     "in order": (MDS, functools.partial(_loader, "bridge", "DataLoader", False)),
     "in order, one reader": (MDS, _one_reader),
     "shuffled": (MDS, functools.partial(_loader, "bridge", "DataLoader", True)),
     "columnar": (MDS, functools.partial(_streaming, True, 0)),
     "stock, 0 workers": (MDS, functools.partial(_streaming, False, 0)),
     "stock, 4 workers": (MDS, functools.partial(_streaming, False, 4)),
+    "streaming, 0 workers": (MDS, functools.partial(_streaming_alone, 0)),
+    "streaming, 4 workers": (MDS, functools.partial(_streaming_alone, 4)),
     "petastorm": (
         PARQUET,
         functools.partial(_loader, "petastorm", "BatchedDataLoader", False),

@@ -103,6 +103,9 @@ def targets(settings: Settings) -> list[Target]:
         Target("first-task", "bridge (MDS)", "native dataframe_to_mds", 3, better="lower"),
         *_codemod_targets(),
         *_far_targets(),
+        *_far_later_targets(),
+        *_far_counted_targets(),
+        *_far_work_targets(),
     ]
 
 
@@ -182,37 +185,66 @@ def _codemod_targets() -> Iterable[Target]:
     yield Target(_codemod.USERS, two, one, 1.6)
 
 
+_FAST = (far.ORDERED, far.SHUFFLED, far.FAST)
+
+
 def _far_targets() -> Iterable[Target]:
-    """Near what the place gives to a plain program; fetched once, and read from the copies later."""
+    """Near what the place gives to a plain program."""
     for group in far.FIRST.values():
         yield Target(group, far.ORDERED, far.CEILING, 0.8)
         for ours in (far.SHUFFLED, far.FAST):
             yield Target(group, ours, far.CEILING, 0.7)
-        # What streaming's own fetching reaches, a file at a time for each worker.
-        for workers, factor in ((0, 0.15), (4, 0.5)):
-            yield Target(group, far.STOCK[workers], far.CEILING, factor)
+        yield Target(group, far.STOCK[0], far.STREAMING[0], 0.9)
+    # Streaming fetches a file at a time for each worker. By itself it reads no store with several.
+    yield Target(far.FIRST[far.MOUNT], far.STOCK[4], far.STREAMING[4], 0.9)
+    yield Target(far.FIRST[far.STORE], far.STOCK[4], far.STREAMING[0], 2)
     for ours in (far.ORDERED, far.SHUFFLED):
         yield Target(far.FIRST[far.MOUNT], ours, far.PETASTORM, 1.5)
     for place in far.FIRST:
-        fast = (far.ORDERED, far.SHUFFLED, far.FAST)
-        later = [(far.LATER, ours) for ours in (far.ONE_READER, *fast, *far.STOCK.values())]
-        later += [(far.LATER_LARGE, ours) for ours in fast]
-        for group, ours in later:
-            yield Target(group, f"{ours}, {place}", f"{ours}, {far.DISK}", 0.9)
         for columns in (far.ALL, far.ONE):
             theirs = f"pyarrow dataset, {columns}, {place}"
             yield Target(far.TABLES, f"bridge, {columns}, {place}", theirs, 0.8)
-        for ours in fast:
-            yield Target(far.REQUESTS, f"{ours}, {place}", far.LIMIT, 1, better="lower")
-        for ours in (far.ORDERED, far.SHUFFLED, far.FAST, *far.STOCK.values()):
+
+
+def _far_later_targets() -> Iterable[Target]:
+    """Later epochs are read from the copies."""
+    for place in far.FIRST:
+        again = [(far.LATER, ours) for ours in (far.ONE_READER, far.FAST, *far.STOCK.values())]
+        for group, ours in (*again, (far.LATER_LARGE, far.FAST)):
+            yield Target(group, f"{ours}, {place}", f"{ours}, {far.DISK}", 0.9)
+        # A new reader has to ask for the index, or it would not know of a dataset that took the place of that one.
+        for group in (far.LATER, far.LATER_LARGE):
+            for ours in (far.ORDERED, far.SHUFFLED):
+                yield Target(group, f"{ours}, {place}", far.with_index(ours, place), 0.9)
+
+
+def _far_counted_targets() -> Iterable[Target]:
+    """The first batch comes after few requests; each byte comes once."""
+    for place in far.FIRST:
+        needed = dict.fromkeys(_FAST, (far.LIMIT, 1.0))
+        if place == far.MOUNT:
+            # It gives 128 KiB at once, and the rows that a shuffled batch is drawn from are many times as many.
+            needed[far.SHUFFLED] = f"{far.FOR_QUEUE}, {place}", 0.7
+            needed[far.FAST] = f"{far.FOR_SHUFFLE}, {place}", 0.7
+        for ours, (theirs, factor) in needed.items():
+            yield Target(far.REQUESTS, f"{ours}, {place}", theirs, factor, better="lower")
+        for ours in (*_FAST, *far.STOCK.values()):
             for epoch, factor in (("first", 0.97), ("later", 100)):
                 name, whole = f"{ours}, {place}, {epoch} epoch", f"{far.DATASET}, {place}"
                 yield Target(far.BYTES, name, whole, factor, better="lower")
-    yield from (
-        Target(group, far.WRITTEN[writer], far.PLAIN, 0.9)
-        for group in (far.WRITING, far.WRITING_LARGE)
-        for writer in ("bridge", "command")
-    )
+
+
+def _far_work_targets() -> Iterable[Target]:
+    """Conversions into a place, and a whole notebook there."""
+    bridge, command = far.WRITTEN["bridge"], far.WRITTEN["command"]
+    # Of these few bytes what Spark takes to begin is the larger part.
+    yield Target(far.WRITING, bridge, far.WRITTEN["petastorm"], 1)
+    for group, ours in (
+        (far.WRITING, command),
+        (far.WRITING_LARGE, bridge),
+        (far.WRITING_LARGE, command),
+    ):
+        yield Target(group, ours, far.PLAIN, 0.9)
     for words in far.TIMED:
         theirs = f"{far.NOTEBOOKS['original']}, {words}"
         for form, factor in (("bridge", 1), ("streaming", 1 / 1.5), ("fast", 1)):

@@ -23,7 +23,7 @@ import numpy as np
 from benchmarks._far_data import write_datasets
 from benchmarks._far_notebook import FORMS, write_images
 from benchmarks._far_places import far_mount, far_store, no_mount_because, no_store_because
-from benchmarks._far_reader import MDS, PARQUET, WIDE, Found, Job
+from benchmarks._far_reader import MDS, PARQUET, QUEUE, WIDE, Found, Job
 from benchmarks._measure import Measurement
 from benchmarks._process import answer, last_line
 from benchmarks._settings import MODULES, SEED, Far, Settings
@@ -54,6 +54,7 @@ PETASTORM = "petastorm BatchedDataLoader, Parquet"
 OVER_PARQUET = "bridge DataLoader, Parquet"
 FAST = "columnar, remote= and local=, shuffled"
 STOCK = {workers: f"native, remote= and local=, shuffled, {workers} workers" for workers in (0, 4)}
+STREAMING = {workers: f"streaming's own remote=, shuffled, {workers} workers" for workers in (0, 4)}
 ALL, ONE = "twenty columns", "one column of twenty"
 READERS_OF_ROWS = (
     CEILING,
@@ -66,6 +67,9 @@ READERS_OF_ROWS = (
     PETASTORM,
 )
 LIMIT, DATASET = "three requests", "the dataset"
+# What a shuffled first batch waits for: who fills a queue for the rows of that, streaming's shuffle for all.
+FOR_QUEUE, FOR_SHUFFLE = f"{CEILING}, {QUEUE:,} rows", f"{CEILING}, all rows"
+INDEX = "a plain program, the index"
 PLAIN = "the same bytes, two files at once"
 WRITTEN = {
     "plain": PLAIN,
@@ -90,6 +94,11 @@ _READERS = {
     "columnar": FAST,
     "stock, 0 workers": STOCK[0],
     "stock, 4 workers": STOCK[4],
+    "streaming, 0 workers": STREAMING[0],
+    "streaming, 4 workers": STREAMING[4],
+    "plain, a queue": FOR_QUEUE,
+    "plain, everything": FOR_SHUFFLE,
+    "index": INDEX,
     "petastorm": PETASTORM,
     "parquet": OVER_PARQUET,
     "all columns": f"bridge, {ALL}",
@@ -106,12 +115,18 @@ _AGAIN = (
     "stock, 0 workers",
     "stock, 4 workers",
 )
-# A later epoch begins with a look at the index, a conversion with processes or Spark's plan: with the same at several
-# times the rows, what that takes is told from what each row does.
-_AGAIN_LARGE = ("in order", "shuffled", "columnar")
+# A new reader asks for the index anew, as the dataset may be another one by then.
+_OPENED_AGAIN = ("in order", "shuffled")
+# With several times the rows, what every conversion takes, such as Spark's plan, and every opening is told from what
+# each row does.
+_AGAIN_LARGE = (*_OPENED_AGAIN, "columnar", "index")
 _WRITTEN_LARGE = ("plain", "bridge", "command")
 _GROWTH = 4
+_FOR_REQUESTS = ("plain, a queue", "plain, everything")
 _OF_TABLES = ("all columns", "one column", "pyarrow, all columns", "pyarrow, one column")
+# Petastorm reads none with these versions of pyarrow. Streaming's forked workers share the connection by which it has
+# fetched the index, and take one another's answers for their own.
+_NOT_FROM_STORES = {"petastorm", "streaming, 4 workers"}
 # Petastorm ends an epoch early in some of the tries, as in the races between loaders.
 _MAX_REPEATS = 20
 _MIB = 1 << 20
@@ -165,17 +180,31 @@ def _read_large(settings: Settings) -> list[Measurement]:
     """Read later epochs of more rows."""
     sizes = _grown(settings.far)
     samples = _sampled(sizes, settings.slow_rounds, _AGAIN_LARGE, (MDS,))
+    return list(_later(LATER_LARGE, samples, sizes))
+
+
+def _later(group: str, samples: _Samples, sizes: Far) -> Iterator[Measurement]:
+    """Make figures of later epochs, and of those of a local disk with the index from elsewhere."""
     megabytes = sizes.rows * sizes.row_bytes / 1e6
-    return [
-        Measurement(
-            LATER_LARGE,
-            f"{_READERS[reader]}, {place}",
-            "MB/s",
-            sizes.rows,
-            tuple(megabytes / one.seconds[1] for one in samples.found[reader, place]),
-        )
+    found = {key: [one.seconds[-1] for one in each] for key, each in samples.found.items()}
+    seconds = {
+        f"{_READERS[reader]}, {place}": found[reader, place]
         for reader, place in _sorted(samples.found)
-    ]
+        if reader in _AGAIN
+    }
+    for reader in _OPENED_AGAIN:
+        for place in FIRST:
+            if index := found.get(("index", place)):
+                local = found[reader, DISK]
+                both = [sum(pair) for pair in zip(local, index, strict=True)]
+                seconds[with_index(_READERS[reader], place)] = both
+    for name, each in seconds.items():
+        yield Measurement(group, name, "MB/s", sizes.rows, tuple(megabytes / s for s in each))
+
+
+def with_index(reader: str, place: str) -> str:
+    """Return the name of an epoch on a local disk and of reading the index elsewhere before it."""
+    return f"{reader}, {DISK}, after the index from the {place}"
 
 
 def _grown(few: Far) -> Far:
@@ -203,8 +232,8 @@ def _contestants(*, has_store: bool) -> list[tuple[str, str]]:
     contestants = [(reader, DISK) for reader in _AGAIN]
     if not no_mount_because():
         contestants += [(reader, MOUNT) for reader in _READERS]
-    if has_store:  # Petastorm reads none with these versions of pyarrow
-        contestants += [(reader, STORE) for reader in _READERS if reader != "petastorm"]
+    if has_store:
+        contestants += [(reader, STORE) for reader in _READERS if reader not in _NOT_FROM_STORES]
     missing = {name for name, module in MODULES.items() if not _is_installed(module)}
     return [one for one in contestants if one[0] not in missing]
 
@@ -246,7 +275,7 @@ def _run(key: tuple[str, str], sizes: Far, near: Path, store: Any, samples: _Sam
             elif place == STORE:
                 where, counter = f"s3://{store.bucket}", store.endpoint
                 environment.update(store.environment)
-            epochs = 2 if reader in _AGAIN else 1
+            epochs = 2 if reader in (*_AGAIN, "index") else 1
             job = Job(reader, where, counter, sizes.rows, sizes.batch_size, epochs)
             text = json.dumps(dataclasses.asdict(job))
             line, errors = last_line("_far_reader", text, environment=environment)
@@ -273,16 +302,17 @@ def _measurements(samples: _Samples, settings: Settings) -> list[Measurement]:
         firsts = [megabytes / one.seconds[0] for one in found]
         if reader in _OF_TABLES:
             add(TABLES, name, "rows/s", [sizes.rows / one.seconds[0] for one in found], key)
-        elif place in FIRST:
+        elif place in FIRST and reader not in (*_FOR_REQUESTS, "index"):
             add(FIRST[place], _READERS[reader], "MB/s", firsts, key)
-        if reader in _AGAIN:
-            add(LATER, name, "MB/s", [megabytes / one.seconds[1] for one in found], key)
-        if place == DISK or reader == "plain" or reader in _OF_TABLES:
+        if place == DISK or reader in ("plain", "index", *_OF_TABLES):
             continue
         add(REQUESTS, name, "requests", [max(1, one.requests) for one in found], key)
+        if reader in _FOR_REQUESTS:
+            continue
         for epoch, words in enumerate(("first epoch", "later epoch")[: len(found[0].read)]):
             fetched = [max(one.read[epoch] / _MIB, _LEAST_MIB) for one in found]
             add(BYTES, f"{name}, {words}", "MiB", fetched, key)
+    measured += _later(LATER, samples, sizes)
     add(REQUESTS, LIMIT, "requests", [3.0] * rounds, ("", ""))
     for place in FIRST:
         if plain := samples.found.get(("plain", place)):
