@@ -97,10 +97,13 @@ def measure(job: Job) -> Found:
     tiny = dataclasses.replace(job, rows=job.batch_size, epochs=1)
     for _ in open_dataset(f"{job.place}/{WARM}{dataset}", tiny)():
         pass
-    gc.collect()  # what was imported makes this take a tenth of a second, which would befall some readers only
     found = Found([], 0, [])
     open_epoch: Epoch | None = None
     for number in range(job.epochs):
+        # What would otherwise befall some epochs only: Python looks at all that was imported, for a tenth of a second,
+        # and the system puts on the disk what the epoch before has fetched.
+        gc.collect()
+        os.sync()
         counter.start_counting()
         start = time.perf_counter()
         open_epoch = open_epoch or open_dataset(f"{job.place}/{dataset}", job)
@@ -168,7 +171,7 @@ def _closing(loader: Any) -> Iterator[Batch]:
 
 
 def _index(url: str, job: Job) -> Epoch:
-    """Read the index anew for each epoch, and nothing else."""
+    """Read the index, and nothing else."""
     read = _reading(url, job)
 
     def epoch() -> Iterator[Rows]:

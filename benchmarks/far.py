@@ -275,7 +275,7 @@ def _run(key: tuple[str, str], sizes: Far, near: Path, store: Any, samples: _Sam
             elif place == STORE:
                 where, counter = f"s3://{store.bucket}", store.endpoint
                 environment.update(store.environment)
-            epochs = 2 if reader in (*_AGAIN, "index") else 1
+            epochs = 2 if reader in _AGAIN else 1
             job = Job(reader, where, counter, sizes.rows, sizes.batch_size, epochs)
             text = json.dumps(dataclasses.asdict(job))
             line, errors = last_line("_far_reader", text, environment=environment)
