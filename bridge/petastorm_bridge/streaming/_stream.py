@@ -56,12 +56,11 @@ class MappedStream(Stream):
         split: str | None = None,
         **arguments: Any,
     ) -> None:
-        store = _store_of(local if remote is None else remote)
         if local is not None and (remote is None or remote == local) and _is_far(local):
             directory = MdsDirectory(os.path.join(local, split) if split else local, 0)
             remote, local, split = directory.path, directory.local, None
         super().__init__(remote=remote, local=local, split=split, **arguments)
-        self._store = store
+        self._store = None if remote is None else _store_of(remote)
         self._under_way: set[Fetch] = set()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -75,8 +74,8 @@ class MappedStream(Stream):
 
     @property
     def is_far(self) -> bool:
-        """Whether shards are fetched in ranges from a far place."""
-        return self._store is not None
+        """Whether shards are fetched from a far place."""
+        return self.remote is not None and _is_far(self.remote)
 
     def get_shards(self, world: Any, allow_unsafe_types: bool) -> list[Any]:
         """Return the readers of all shards, as ``Stream.get_shards``.
@@ -175,11 +174,11 @@ class MappedStream(Stream):
         """Bring a file here, which has its name only when it is whole and approved; return its path."""
         directory = os.path.join(self.local, self.split)
         target = os.path.join(directory, to_basename or info.basename)
-        if self.remote is None:
+        if self.remote is None or self._store is None:
             raise DatasetNotFoundError(
                 f"{target} is missing, and there is no remote to fetch it from."
             )
-        url = os.path.join(self.remote, self.split, info.basename)
+        url = os.path.join(self.remote.removeprefix("file://"), self.split, info.basename)
         os.makedirs(os.path.dirname(target), exist_ok=True)
         with locked(f"{target}.lock", limits().patience) as has_lock:
             if info.bytes and os.path.isfile(target):
@@ -187,19 +186,15 @@ class MappedStream(Stream):
             # Without the lock the name is of this call alone; with it, what a killed process left is replaced.
             part = f"{target}.fetched" if has_lock else f"{target}.{uuid.uuid4().hex}.fetched"
             try:
-                _remove(part)
-                if self._store is not None and info.bytes:
-                    extent = Extent(url, info.basename, info.bytes)
-                    self._fetch_ranges(Fetch(self._store, extent), part)
-                elif self._store is not None:
-                    # One request; streaming's downloader of stores asks for the size before.
-                    fetch_file(self._store, url, part)
+                if info.bytes:
+                    fetch = Fetch(self._store, Extent(url, info.basename, info.bytes))
+                    self._under_way.add(fetch)
+                    try:
+                        fetch.to_file(part, has_lock=True)  # or a name of this call alone
+                    finally:
+                        self._under_way.discard(fetch)
                 else:
-                    if "://" not in self.remote:
-                        # Copying a device would never end; what reads ranges looks by itself.
-                        with contextlib.suppress(FileNotFoundError):
-                            open_regular(url).close()
-                    super()._download_file(info.basename, os.path.relpath(part, directory))
+                    fetch_file(self._store, url, part)
                 if hashes:
                     data, status = load(part, mapped=is_mapped(directory))
                     check_hash(target, hashes, data, status)
@@ -207,13 +202,6 @@ class MappedStream(Stream):
             finally:
                 _remove(part)  # a disk that is full stays so otherwise
         return target
-
-    def _fetch_ranges(self, fetch: Fetch, part: str) -> None:
-        self._under_way.add(fetch)
-        try:
-            fetch.to_file(part, has_lock=True)  # or a name of this call alone
-        finally:
-            self._under_way.discard(fetch)
 
     def _expand(self, info: Any, packed: str, raw: str, size: int, compression: str | None) -> None:
         """Check and expand a file."""
@@ -229,17 +217,13 @@ class MappedStream(Stream):
 
 def _is_far(place: str) -> bool:
     """Return whether a directory is in a store, or on a mount whose files are not to be mapped."""
+    place = place.removeprefix("file://")
     return "://" in place or not is_mapped(place)
 
 
-def _store_of(remote: str | None) -> Store | None:
-    """Return what reads ranges of a far place; None for a near one, and where files come whole."""
-    if remote is None or not _is_far(remote):
-        return None
-    if "://" not in remote:
-        return MountStore()
-    store = open_store(remote, None)
-    return None if store.range_bytes is None else store
+def _store_of(remote: str) -> Store:
+    is_in_store = "://" in remote.removeprefix("file://") or remote.startswith("dbfs:")
+    return open_store(remote, None) if is_in_store else MountStore()
 
 
 def _remove(part: str) -> None:
