@@ -140,7 +140,7 @@ def test_mapped_files_do_not_keep_evicted_ones_on_disk(tmp_path):
         remote=str(remote), local=str(tmp_path / "local"), batch_size=20, cache_limit=limit
     )
     for batch in dataset:
-        held = len(dataset._pool)
+        held = len(dataset._mapped)
         assert held <= 10, batch["id"][0]
 
 
@@ -311,7 +311,7 @@ def test_damaged_copy_is_replaced(tmp_path, damage):
     assert len(list(dataset)) == len(dataset)
     path = sorted(local.glob("*.mds"))[4]
     path.write_bytes(damage(path.read_bytes()))
-    dataset._pool.clear()
+    dataset.shards[4].unmap()
     assert chained(ids(dataset)) == list(range(sum(SIZES)))
 
 
@@ -375,5 +375,6 @@ def test_a_pass_that_is_left_ends_its_thread(tmp_path, no_leaks):
         for _ in range(2):
             for _batch in loader:
                 break
-        dataset._pool.clear()
+        for shard in dataset.shards:
+            shard.unmap()
         del batches, first, second

@@ -8,7 +8,7 @@ import pytest
 from streaming import Stream, StreamingDataset
 from streaming_oracle import RAGGED, ids, mapped_loader, stock_loader, write_shards
 
-from petastorm_bridge.streaming import MappedStreamingDataset, _mapped_reader
+from petastorm_bridge.streaming import MappedStream, MappedStreamingDataset, _mapped_reader
 
 pytestmark = [
     pytest.mark.modern,
@@ -42,6 +42,14 @@ def test_a_subclass_with_its_own_getitem(tmp_path):
     arguments = {"local": str(tmp_path), "batch_size": 7, "shuffle": True}
     stock, mapped = Doubled(**arguments), Mapped(**arguments)
     assert [sample["id"] for sample in mapped] == [sample["id"] for sample in stock]
+
+
+def test_a_mapped_stream_in_a_dataset_of_streaming_itself(tmp_path):
+    write_shards(tmp_path, SIZES, RAGGED)
+    stock = StreamingDataset(local=str(tmp_path), batch_size=8)
+    mapped = StreamingDataset(streams=[MappedStream(local=str(tmp_path))], batch_size=8)
+    for one, other in zip(stock, mapped, strict=True):
+        np.testing.assert_equal(other, one)
 
 
 def test_streams_that_the_user_made(tmp_path):
@@ -97,10 +105,10 @@ def test_a_pass_that_is_left_ends_its_thread(tmp_path, no_leaks):
 
 def test_shards_out_of_use_are_let_go(tmp_path, monkeypatch):
     """A pass in order over many shards holds some of them mapped, not all."""
-    monkeypatch.setattr(_mapped_reader, "_SWEEP_BYTES", 1)  # of 4 GiB
+    monkeypatch.setattr(_mapped_reader, "_SWEEP_BYTES", 1)  # of 1 GiB
     write_shards(tmp_path, [10] * 300)
     dataset = MappedStreamingDataset(local=str(tmp_path), batch_size=10)
-    mapped = [len(dataset.shards[0]._siblings) for _ in dataset]
+    mapped = [len(dataset._mapped) for _ in dataset]
     assert max(mapped) <= 128
 
 

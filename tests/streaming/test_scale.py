@@ -13,8 +13,11 @@ from streaming_oracle import write_shards
 from petastorm_bridge import make_batch_reader
 from petastorm_bridge.mds.dataset import _parsed, read_index
 from petastorm_bridge.pytorch import DataLoader
-from petastorm_bridge.streaming import ColumnarStreamingDataset, MappedStreamingDataset
-from petastorm_bridge.streaming._fetching import open_shard
+from petastorm_bridge.streaming import (
+    ColumnarStreamingDataset,
+    MappedStreamingDataset,
+    _mapped_reader,
+)
 from petastorm_bridge.streaming._index import ShardIndex, group_by_shard
 
 pytestmark = pytest.mark.modern
@@ -113,15 +116,16 @@ def test_more_shards_than_sort_by_radix():
     assert (order.tolist(), shards, bounds) == ([1, 3, 0, 2], [5, 65_541, 70_000], [0, 1, 2, 4])
 
 
-def test_shards_out_of_use_are_let_go(tmp_path):
+def test_shards_out_of_use_are_let_go(tmp_path, monkeypatch):
     """A pass in order over many shards holds some of them mapped, not all."""
-    write_shards(tmp_path, [10] * 120)
+    monkeypatch.setattr(_mapped_reader, "_SWEEP_BYTES", 1)  # of 1 GiB
+    write_shards(tmp_path, [10] * 300)
     dataset = ColumnarStreamingDataset(local=str(tmp_path), batch_size=10)
-    held = [len(dataset._pool) for _ in dataset]
-    assert max(held) <= 33
-    for first in range(0, 1_200, 10):
+    held = [len(dataset._mapped) for _ in dataset]
+    assert max(held) <= 128
+    for first in range(0, 3_000, 10):
         dataset.take(range(first, first + 10))
-    assert len(dataset._pool) <= 33
+    assert len(dataset._mapped) <= 128
 
 
 def test_a_first_batch_opens_no_more_shards_than_it_has_samples(tmp_path, monkeypatch):
@@ -130,16 +134,16 @@ def test_a_first_batch_opens_no_more_shards_than_it_has_samples(tmp_path, monkey
     dataset = ColumnarStreamingDataset(
         local=str(tmp_path), batch_size=8, shuffle=True, shuffle_algo="naive"
     )
+    open_file = _mapped_reader.open_file
     monkeypatch.setattr(
-        "petastorm_bridge.streaming._dataset.open_shard",
-        lambda dataset, shard: opened.append(shard) or open_shard(dataset, shard),
+        _mapped_reader, "open_file", lambda reader: opened.append(reader) or open_file(reader)
     )
     batches = iter(dataset)
     rows = [len(next(iter(next(batches).values())))]
     assert 1 <= len(opened) <= 8
     rows += [len(next(iter(batch.values()))) for batch in batches]
     assert rows == [8] * 75
-    assert sorted(opened) == list(range(300))
+    assert len({id(reader) for reader in opened}) == len(opened) == 300
 
 
 def test_rows_that_are_sorted_by_length_are_not_gathered_by_that_of_the_first(

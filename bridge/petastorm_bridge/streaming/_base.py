@@ -28,6 +28,7 @@ from ._fetching import CacheLock, Pass, give_up, is_local, prefetch
 from ._index import ShardIndex, whole_repeats
 from ._leftovers import free_prefix, keep_alive, start_up
 from ._mapped import note_files
+from ._mapped_reader import MappedReaders
 from ._stock import with_names
 from ._stream import MappedStream, check_shards, has_copies
 
@@ -100,6 +101,8 @@ class MappedDataset(StreamingDataset):
                 if not has_copies(stream):
                     directory = os.path.join(stream.local, stream.split)
                     note_files(directory, [each for each in shards if isinstance(each, MDSReader)])
+        self._mapped = MappedReaders()
+        self.shards = list(map(self._mapped.reader_of, self.shards))
         self._index = cast("ShardIndex", self.spanner)
         is_far = any(isinstance(stream, MappedStream) and stream.is_far for stream in self.streams)
         if is_far and arguments.get("predownload") is None and not self.cache_limit:

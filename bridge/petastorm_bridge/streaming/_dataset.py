@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from streaming.base.format.mds import MDSReader
 
-from petastorm_bridge._workers.locks import ForkSafeLock
 from petastorm_bridge.mds.errors import DatasetError
 from petastorm_bridge.mds.ragged import Int64
 from petastorm_bridge.mds.shard import Shard
 
 from ._base import MappedDataset, StreamingArguments
-from ._fetching import Pass, is_local, open_shard, touch
+from ._fetching import Pass, open_shard, touch
 from ._mapped import check_file
-from ._mapped_reader import MappedReader, MappedReaders
+from ._mapped_reader import MappedReader
 from ._values import Format, Ragged
 from ._window import OutputFormat, Window, gather
 
@@ -29,11 +27,6 @@ if TYPE_CHECKING:
 # then spread over more of them.
 _WINDOW_ROWS = 65_536
 _WINDOW_BYTES = 16 << 20
-# A shard that this many windows did not touch is let go: in a shuffled epoch a shard's
-# samples come thickly for a while and then no more, so it will not be needed again.
-_PATIENCE = 32
-# Linux allows 65,530 mappings in a process.
-_MOST_SHARDS = 16_384
 # Samples between two looks at which shards are in the cache and whether the prefetching failed.
 _AT_ONCE = 1024
 
@@ -88,19 +81,6 @@ class ColumnarStreamingDataset(MappedDataset):
         super().__init__(batch_size=batch_size, **arguments)
         _check_shards(self.shards, columns)
         self._size = batch_size
-        # The open shards of this process, each with the number of the window that used it last.
-        self._pool: OrderedDict[int, tuple[Shard, int]] = OrderedDict()
-        self._pool_lock = ForkSafeLock()  # several threads may take samples
-        self._windows = 0
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return what travels to a worker process: not what belongs to this one."""
-        return {**super().__getstate__(), "_pool": OrderedDict(), "_pool_lock": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Begin with no open shards."""
-        super().__setstate__(state)
-        self._pool_lock = ForkSafeLock()
 
     def __len__(self) -> int:
         """Return the number of batches of one rank (approximate with several workers)."""
@@ -165,41 +145,18 @@ class ColumnarStreamingDataset(MappedDataset):
     def _gather(self, sample_ids: Int64) -> tuple[Window, Int64]:
         """Return some samples, and the shards they are from."""
         if self.cache_limit:
-            with self._pool_lock:
-                # Files that are deleted take up disk for as long as they are mapped.
-                held = np.array(list(self._pool), np.int64)
-                for shard_id in held[~is_local(self, held)].tolist():
-                    del self._pool[shard_id]
+            self._mapped.let_go_of_deleted()
         window, shard_ids = gather(sample_ids, self._index, self._opened)
         touch(self, shard_ids)
         return window, shard_ids
 
     def _opened(self, shard_ids: list[int]) -> list[Shard]:
         """Return the shards of one window, which need not be held any longer than it is."""
-        with self._pool_lock:
-            self._windows += 1
-            shards = []
-            for shard_id in shard_ids:
-                if shard_id in self._pool:
-                    shard, _ = self._pool.pop(shard_id)
-                    self._check(shard_id)
-                else:
-                    shard = open_shard(self, shard_id)
-                self._pool[shard_id] = shard, self._windows
-                shards.append(shard)
-            while self._pool:
-                oldest, (_, used) = next(iter(self._pool.items()))
-                if used > self._windows - _PATIENCE and len(self._pool) <= _MOST_SHARDS:
-                    break
-                del self._pool[oldest]
-        return shards
-
-    def _check(self, shard_id: int) -> None:
-        check_file(self.shards[shard_id])
+        return [open_shard(self, shard_id) for shard_id in shard_ids]
 
     def _check_all(self, shard_ids: Int64) -> None:
         for shard_id in shard_ids.tolist():
-            self._check(shard_id)
+            check_file(self.shards[shard_id])
 
 
 def _check_shards(shards: Sequence[Any], columns: Sequence[str] | None) -> None:
@@ -242,12 +199,6 @@ class MappedStreamingDataset(MappedDataset):
         self, *, batch_size: int | None = None, **arguments: Unpack[StreamingArguments]
     ) -> None:
         super().__init__(batch_size=batch_size, **arguments)
-        mapped = MappedReaders()
-        # Of streams that the user made.
-        self.shards = [
-            MappedReader.of(shard, mapped) if type(shard) is MDSReader else shard
-            for shard in self.shards
-        ]
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Yield the samples of the next epoch, or of the rest of the one that is resumed."""

@@ -19,7 +19,8 @@ from petastorm_bridge.mds.errors import ShardCorruptedError
 from petastorm_bridge.mds.ragged import Int64
 from petastorm_bridge.mds.shard import Shard
 
-from ._mapped import open_file, shard_path
+from ._mapped import check_file, shard_path
+from ._mapped_reader import MappedReader
 from ._stream import has_copies
 
 _RETRIES = 7  # as in StreamingDataset.get_item
@@ -56,19 +57,23 @@ def touch(dataset: Any, shard_ids: npt.NDArray[np.int64]) -> None:
 
 
 def open_shard(dataset: Any, shard_id: int) -> Shard:
-    """Map a shard, fetching it first if it is not there.
+    """Return a shard that is mapped, fetching it first if it is not there.
 
     Raises:
         RuntimeError: It was evicted again and again before it could be opened, or never appeared.
         ShardCorruptedError: It is damaged, and so is a fresh copy.
     """
-    shard = dataset.shards[shard_id]
-    path = shard_path(shard)
+    reader: MappedReader = dataset.shards[shard_id]
+    path = shard_path(reader)
+    shard = reader.file
+    if shard is not None:
+        check_file(reader)
+        return shard
     for attempt in range(1 + _RETRIES):
         if attempt or not is_local(dataset, np.array([shard_id])).all():
             _fetch(dataset, shard_id)
         try:
-            return open_file(shard)
+            return reader.map()
         except FileNotFoundError:
             continue
         except ShardCorruptedError:

@@ -13,6 +13,7 @@ from streaming.base.format import FileInfo, reader_from_json
 from streaming.base.format.mds import MDSReader
 from streaming.base.format.mds.encodings import mds_decode
 
+from petastorm_bridge._workers.locks import ForkSafeLock
 from petastorm_bridge.mds.dataset import parse_index
 from petastorm_bridge.mds.entry import ShardEntry
 from petastorm_bridge.mds.errors import DatasetError, HashNotKnownError, ShardCorruptedError
@@ -25,7 +26,7 @@ from ._mapped import Column, Kind, check_file, columns_of, open_file, shard_path
 # of as many bytes. Of tiny shards a shuffled pass reads thousands in turn, and mapping costs much more
 # than reading a sample. Linux allows 65,530 mappings in a process; up to twice the most are in use.
 _SWEEP = 64
-_SWEEP_BYTES = 4 << 30
+_SWEEP_BYTES = 1 << 30
 _MOST_SHARDS = 8_192
 
 Sample: TypeAlias = "dict[str, Any]"
@@ -43,11 +44,30 @@ def only_hash(name: str, info: Any, directory: str) -> dict[str, str]:
 
 
 class MappedReaders:
-    """The readers of a stream whose shards are mapped; empty where it is unpickled."""
+    """The readers whose shards are mapped in this process, of a dataset; empty where it is unpickled."""
 
     def __init__(self) -> None:
         self._readers: dict[int, MappedReader] = {}  # by their identity
         self._shards = self._bytes = 0  # mapped since the last sweep
+        self._lock = ForkSafeLock()  # several threads may take samples
+
+    def reader_of(self, reader: Any) -> Any:
+        """Return the reader of a shard that notes here when it has mapped that; others are given back."""
+        if type(reader) is MDSReader:  # of a stream of streaming's own
+            made = MappedReader.__new__(MappedReader)
+            made.__setstate__(vars(reader))
+            reader = made
+        if isinstance(reader, MappedReader):
+            reader.siblings = self
+        return reader
+
+    def let_go_of_deleted(self) -> None:
+        """Let go of shards whose files are gone: these take up disk for as long as they are mapped."""
+        with self._lock:
+            for key, reader in [*self._readers.items()]:
+                if not os.path.exists(shard_path(reader)):
+                    reader.unmap()
+                    del self._readers[key]
 
     def __len__(self) -> int:
         return len(self._readers)
@@ -57,14 +77,15 @@ class MappedReaders:
 
     def add(self, reader: MappedReader) -> None:
         """Note a reader that has mapped its shard, and let go of shards that are out of use."""
-        self._readers[id(reader)] = reader
-        self._shards += 1
-        self._bytes += reader.raw_data.bytes
-        if self._shards >= (_SWEEP if self._bytes >= _SWEEP_BYTES else _MOST_SHARDS):
-            self._readers = {
-                key: each for key, each in self._readers.items() if each.stays_mapped()
-            }
-            self._shards = self._bytes = 0
+        with self._lock:
+            self._readers[id(reader)] = reader
+            self._shards += 1
+            self._bytes += reader.raw_data.bytes
+            if self._shards >= (_SWEEP if self._bytes >= _SWEEP_BYTES else _MOST_SHARDS):
+                self._readers = {
+                    key: each for key, each in self._readers.items() if each.stays_mapped()
+                }
+                self._shards = self._bytes = 0
 
 
 class Readers:
@@ -113,13 +134,12 @@ class Readers:
             samples=checked.samples,
             size_limit=None,
             zip_data=None if checked.zip is None else _file_info(checked.zip),
-            mapped=self._mapped,
         )
         if self._own_hash:
             made.checked_hashes = only_hash(
                 self._own_hash, made.raw_data, os.path.join(dirname, split or "")
             )
-        return made
+        return self._mapped.reader_of(made)  # until a dataset of this package has its own
 
 
 def _file_info(entry: dict[str, Any]) -> FileInfo:
@@ -131,23 +151,17 @@ class MappedReader(MDSReader):
 
     Attributes:
         checked_hashes: Hashes of the file that are checked when it is opened.
+        siblings: The readers that have mapped their shards, too.
     """
 
     checked_hashes: dict[str, str] | None = None
     _file: Shard | None = None
+    siblings: MappedReaders
     _is_used = False
 
-    def __init__(self, mapped: MappedReaders, **arguments: Any) -> None:
+    def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)
-        self._siblings = mapped
         self._read: Callable[[int], dict[str, Any]] = self._map
-
-    @classmethod
-    def of(cls, reader: MDSReader, mapped: MappedReaders) -> MappedReader:
-        """Return a reader of the same shard as a stock one."""
-        made = cls.__new__(cls)
-        made.__setstate__({**vars(reader), "_siblings": mapped})
-        return made
 
     def __getstate__(self) -> dict[str, Any]:
         state = {name: value for name, value in self.__dict__.items() if name != "_read"}
@@ -176,6 +190,19 @@ class MappedReader(MDSReader):
         self._is_used = True
         return self._read(idx)
 
+    @property
+    def file(self) -> Shard | None:
+        """The shard, if it is mapped in this process, which another thread may end at any time."""
+        self._is_used = True
+        return self._file
+
+    def map(self) -> Shard:
+        """Map the shard; raises as :meth:`get_item` does."""
+        self._file = file = open_file(self)
+        self._is_used = True
+        self.siblings.add(self)
+        return file
+
     def check(self) -> None:
         """Raise ShardCorruptedError if the shard is mapped and its file was cut short, replaced or written."""
         if self._file is not None:
@@ -184,17 +211,18 @@ class MappedReader(MDSReader):
     def stays_mapped(self) -> bool:
         """Let go of the shard if no sample was read from it since this was last asked."""
         if not self._is_used:
-            self._unmap()
+            self.unmap()
         self._is_used = False
         return self._file is not None
 
-    def _unmap(self) -> None:
+    def unmap(self) -> None:
+        """Let go of the shard."""
         self._read = self._map
         self._file = None
 
     def evict(self) -> int:
         """Delete the shard's files; returns their bytes."""
-        self._unmap()
+        self.unmap()
         size: int = super().evict()
         return size
 
@@ -211,10 +239,8 @@ class MappedReader(MDSReader):
 
     def _map(self, idx: int) -> dict[str, Any]:
         """Map the shard, so that it is read from there from now on, and return one sample."""
-        file = open_file(self)
-        self._file = file
+        file = self.map()
         self._read = _from_bytes(file) if file.records is None else _from_records(file)
-        self._siblings.add(self)
         return self._read(idx)
 
 
