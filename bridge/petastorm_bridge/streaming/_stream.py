@@ -7,7 +7,6 @@ import json
 import os
 import uuid
 from collections.abc import Iterable, Mapping
-from shutil import SpecialFileError
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -127,12 +126,6 @@ class MappedStream(Stream):
             return int(super().prepare_shard(shard))
         except ShardCorruptedError as error:
             raise FetchedShardError(f"{error}") from error
-        except DatasetError:
-            raise
-        except FileNotFoundError as error:
-            raise DatasetNotFoundError(f"Shard {error.filename or error} is missing.") from error
-        except (IsADirectoryError, NotADirectoryError, SpecialFileError) as error:
-            raise DatasetError(f"{error}: this is no shard.") from error
 
     def _prepare_shard_part(
         self, raw_info: Any, zip_info: Any = None, compression: str | None = None
