@@ -12,14 +12,13 @@ from far_datasets import write_numbers
 from far_mount import far_mount, no_mount_because
 
 from petastorm_bridge import make_batch_reader
-from petastorm_bridge._sources._far.fetch import Beginning, Extent, Fetch
+from petastorm_bridge._sources._far.fetch import Extent, Fetch, _requests
 from petastorm_bridge._sources._far.limits import (
     ATTEMPTS_VARIABLE,
     CACHE_VARIABLE,
     LIMIT_VARIABLE,
     TIMEOUT_VARIABLE,
 )
-from petastorm_bridge._sources._far.ranges import _requests, copy_in_ranges
 from petastorm_bridge._sources._far.stores import MountStore
 from petastorm_bridge.errors import DatasetError, DatasetNotFoundError
 from petastorm_bridge.pytorch import BatchedDataLoader
@@ -68,16 +67,6 @@ def read_of_shards(mount):
 
 def sizes(mount):
     return {path.name: path.stat().st_size for path in (mount.behind / "data").glob("*.mds")}
-
-
-def test_a_beginning_is_complete_only_when_each_byte_is_there():
-    """Also if an attempt failed, and the next one brings its bytes in other pieces."""
-    beginning = Beginning(500)
-    for start, stop in [(0, 256), (256, 356), (0, 150), (150, 400)]:
-        beginning.put(start, memoryview(bytes([7] * (stop - start))))
-    assert not beginning._is_over.is_set()
-    beginning.put(400, memoryview(bytes([7] * 200)))
-    assert beginning.wait().tolist() == [7] * 500
 
 
 def test_each_byte_is_fetched_once_for_all_epochs_and_readers(mount):
@@ -153,31 +142,19 @@ class NotingStore(MountStore):
         return file
 
 
-@pytest.mark.parametrize("beginning", [0, 1, 1536 << 10, 2 << 20, 3 << 20])
+@pytest.mark.parametrize("beginning", [0, 128 << 10, 1536 << 10, 2 << 20, 3 << 20])
 def test_ranges_behind_a_beginning_start_at_multiples_of_their_size(beginning, tmp_path):
     """Where they met amid pages that Linux keeps as one, a mount was asked for some of them twice."""
     content = np.random.default_rng(0).bytes((5 << 20) + 7)
     (tmp_path / "file").write_bytes(content)
-    store, found = NotingStore(), bytearray(len(content))
-
-    def put(start, part):
-        found[start : start + len(part)] = part
-
-    copy_in_ranges(
-        store,
-        str(tmp_path / "file"),
-        range(len(content)),
-        put,
-        is_whole=True,
-        is_dropped=lambda: False,
-        priority=0,
-        beginning=beginning,
-    )
-    assert found == content
+    store, extent = NotingStore(), Extent(str(tmp_path / "file"), "file", len(content))
+    fetch = Fetch(store, extent, beginning)
+    assert bytes(fetch.to_memory()) == content
+    first = fetch.beginning.result()
+    assert content[:beginning] == (b"" if first is None else bytes(first))
     answers = [*range(0, beginning, store.answer_bytes)]
-    begun = len(answers) * store.answer_bytes
-    multiples = [start for start in range(0, len(content), store.range_bytes) if start >= begun]
-    between = [begun] if begun not in multiples else []
+    multiples = [start for start in range(0, len(content), store.range_bytes) if start >= beginning]
+    between = [beginning] if beginning not in multiples else []
     assert sorted(start for start, _ in store.ranges) == [*answers, *between, *multiples]
 
 

@@ -22,7 +22,7 @@ from forks import in_fork
 
 from petastorm_bridge import make_batch_reader
 from petastorm_bridge._sources._far.errors import RemoteAccessError, RemoteError, explain
-from petastorm_bridge._sources._far.fetch import Extent, Fetch, fetch_file
+from petastorm_bridge._sources._far.fetch import UNKNOWN_SIZE, Extent, Fetch
 from petastorm_bridge._sources._far.limits import (
     ATTEMPTS_VARIABLE,
     CACHE_VARIABLE,
@@ -79,6 +79,11 @@ def dataset(memory, tmp_path):
     folder = write_dataset(tmp_path / "local", range(3 * ROWS))
     memory.put(f"{folder}/", "/bucket/data", recursive=True)
     return "memory://bucket/data"
+
+
+def fetch_file(store, url, path):
+    """Fetch a file of which nothing is known."""
+    Fetch(store, Extent(url, "x", UNKNOWN_SIZE)).to_file(path)
 
 
 def ids_of(url, **options):

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from petastorm_bridge import TransformSpec, make_batch_reader
-from petastorm_bridge._sources._far.fetch import fetch_file
+from petastorm_bridge._sources._far.fetch import UNKNOWN_SIZE, Extent, Fetch
 from petastorm_bridge._sources._far.limits import (
     ATTEMPTS_VARIABLE,
     CACHE_VARIABLE,
@@ -447,7 +447,9 @@ def test_attempts_at_a_silent_store_are_counted_once(
             options = {"use_listings_cache": False} if with_options else None
             fetcher = open_store("s3://b/d", options)
             with pytest.raises(DatasetError, match=r"s3://b/d/x\.mds could not be read \(.*Time"):
-                fetch_file(fetcher, "s3://b/d/x.mds", str(tmp_path / "x"))
+                Fetch(fetcher, Extent("s3://b/d/x.mds", "x", UNKNOWN_SIZE)).to_file(
+                    str(tmp_path / "x")
+                )
         finally:
             handler.go_on.set()
     assert handler.requests.count("GET") == 2

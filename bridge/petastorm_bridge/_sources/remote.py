@@ -29,7 +29,7 @@ from petastorm_bridge.mds.shard import Rows, first_samples, open_shard
 from ._far.ahead import Fetcher
 from ._far.copies import CacheSettings, Copies
 from ._far.errors import explain
-from ._far.fetch import Extent, fetch_file
+from ._far.fetch import UNKNOWN_SIZE, Extent, Fetch
 from ._far.stores import FsspecStore, MountStore, Store, open_store
 from .far_parquet import FarFiles
 from .mds import MdsGroup, MdsSource, named_shards
@@ -239,7 +239,8 @@ def _copies_of(url: str, store: Store, settings: CacheSettings | None) -> Copies
     with tempfile.TemporaryDirectory(prefix="petastorm-bridge-index-") as incoming:
 
         def fetch(name: str) -> None:
-            fetch_file(store, f"{url}/{name}", os.path.join(incoming, name))
+            extent = Extent(f"{url}/{name}", name, UNKNOWN_SIZE)
+            Fetch(store, extent).to_file(os.path.join(incoming, name))
 
         with ThreadPoolExecutor(1) as executor:  # each takes a few requests one after the other
             fetching = executor.submit(fetch, SIDECAR_NAME)

@@ -13,7 +13,7 @@ from typing import Any, cast
 from streaming.base.format import FileInfo
 from streaming.base.stream import Stream
 
-from petastorm_bridge._sources._far.fetch import Extent, Fetch, fetch_file
+from petastorm_bridge._sources._far.fetch import UNKNOWN_SIZE, Extent, Fetch
 from petastorm_bridge._sources._far.limits import limits
 from petastorm_bridge._sources._far.stores import MountStore, Store, open_store
 from petastorm_bridge._workers.file_lock import locked
@@ -179,15 +179,13 @@ class MappedStream(Stream):
             # Without the lock the name is of this call alone; with it, what a killed process left is replaced.
             part = f"{target}.fetched" if has_lock else f"{target}.{uuid.uuid4().hex}.fetched"
             try:
-                if info.bytes:
-                    fetch = Fetch(self._store, Extent(url, info.basename, info.bytes))
-                    self._under_way.add(fetch)
-                    try:
-                        fetch.to_file(part, has_lock=True)  # or a name of this call alone
-                    finally:
-                        self._under_way.discard(fetch)
-                else:
-                    fetch_file(self._store, url, part)
+                size = info.bytes or UNKNOWN_SIZE
+                fetch = Fetch(self._store, Extent(url, info.basename, size))
+                self._under_way.add(fetch)
+                try:
+                    fetch.to_file(part, has_lock=True)  # or a name of this call alone
+                finally:
+                    self._under_way.discard(fetch)
                 if hashes:
                     data, status = load(part, mapped=is_mapped(directory))
                     check_hash(target, hashes, data, status)

@@ -8,16 +8,14 @@ import os
 from concurrent.futures import Future
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from petastorm_bridge._workers.file_lock import locked
 from petastorm_bridge._workers.locks import ForkSafeLock, renew_in_forks
 from petastorm_bridge._workers.threads import Threads
 from petastorm_bridge.fs_utils import masked
+from petastorm_bridge.mds.verified import note_hash
 
 from .copies import Copies
-from .fetch import Beginning, Extent, Fetch, NoRoomError
+from .fetch import Bytes, Extent, Fetch, NoRoomError
 from .limits import CACHE_VARIABLE, LIMIT_VARIABLE, limits
 from .stores import Store
 
@@ -30,20 +28,6 @@ AHEAD_BYTES = 256 << 20
 _shards = Threads("petastorm-bridge fetch", 16, idle_seconds=1.0)
 # Extents that found no room, by the directory of copies; None once that was logged.
 _without_room: dict[str, set[str] | None] = {}
-
-Bytes = npt.NDArray[np.uint8]
-
-
-class _Wanted(Fetch):
-    """An extent that is fetched ahead.
-
-    Attributes:
-        future: Where its bytes will be.
-        is_for_others: Whether other processes read it, which this one's memory does not help.
-    """
-
-    future: Future[Bytes | None]
-    is_for_others = False
 
 
 class Fetcher:
@@ -71,7 +55,7 @@ class Fetcher:
 
     def renew(self) -> None:
         """Forget what is under way, without stopping it."""
-        self._wanted: dict[str, _Wanted] = {}
+        self._wanted: dict[str, tuple[Fetch, Future[Bytes | None]]] = {}
 
     def path(self, extent: Extent) -> str:
         """Return where the copy of an extent is, or will be."""
@@ -102,23 +86,20 @@ class Fetcher:
         with self._lock:
             if extent.name in self._wanted or self.inode(extent) is not None:
                 return 0
-            first = Beginning(beginning) if beginning else None
-            wanted = _Wanted(self._store, extent, first)
-            wanted.is_for_others = is_for_others
-            wanted.future = _shards.submit(lambda: self._fetch(wanted))
+            fetch = Fetch(self._store, extent, beginning)
+            future = _shards.submit(lambda: self._fetch(fetch, is_for_others=is_for_others))
             # Last, as Ctrl-C may come while a thread starts, and `stop` looks at the future of each.
-            self._wanted[extent.name] = wanted
-        if first is not None:
-            wanted.future.add_done_callback(lambda _: first.end())
+            self._wanted[extent.name] = fetch, future
+        future.add_done_callback(lambda _: fetch.end_beginning())
         return extent.size
 
     def beginning(self, extent: Extent) -> Bytes | None:
         """Wait for the first bytes of an extent that is on its way; None if they do not come before it."""
         with self._lock:
-            wanted = self._wanted.get(extent.name)
-        if wanted is None or wanted.beginning is None or wanted.future.done():
+            fetch, future = self._wanted.get(extent.name, (None, None))
+        if fetch is None or future is None or future.done():
             return None
-        return wanted.beginning.wait()
+        return fetch.beginning.result()
 
     def get(self, extent: Extent, damaged: int | None = None) -> Bytes | None:
         """Wait until an extent is here.
@@ -136,23 +117,25 @@ class Fetcher:
             DatasetError: It cannot be read, or is not what the index says, in several attempts.
         """
         with self._lock:
-            wanted = self._wanted.pop(extent.name, None)
-        if damaged is None and wanted is None and self.inode(extent) is not None:
+            _, future = self._wanted.pop(extent.name, (None, None))
+        if damaged is None and future is None and self.inode(extent) is not None:
             return None
-        if wanted is None or wanted.future.cancel():
-            return self._fetch(_Wanted(self._store, extent), damaged)
-        return wanted.future.result()
+        if future is None or future.cancel():
+            return self._fetch(Fetch(self._store, extent), damaged)
+        return future.result()
 
     def stop(self) -> None:
         """Drop what was wanted; what is under way is given up."""
         with self._lock:
             wanted, self._wanted = self._wanted, {}
-        for each in wanted.values():
-            each.is_dropped = True
-            each.future.cancel()
+        for fetch, future in wanted.values():
+            fetch.is_dropped = True
+            future.cancel()
 
-    def _fetch(self, wanted: _Wanted, damaged: int | None = None) -> Bytes | None:
-        extent = wanted.extent
+    def _fetch(
+        self, fetch: Fetch, damaged: int | None = None, *, is_for_others: bool = False
+    ) -> Bytes | None:
+        extent = fetch.extent
         path = self.path(extent)
         self.copies.hold()
         os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -163,12 +146,13 @@ class Fetcher:
                 return None
             if self.copies.has_room(extent.size):
                 with contextlib.suppress(NoRoomError):
-                    wanted.to_file(path, has_lock=has_lock)
+                    fetch.to_file(path, has_lock=has_lock)
+                    note_hash(path, extent.hashes, os.stat(path))
                     return None
-        if wanted.is_for_others:
+        if is_for_others:
             return None
         self._note_without_room(extent)
-        return wanted.to_memory()
+        return fetch.to_memory()
 
     def _note_without_room(self, extent: Extent) -> None:
         """Log, once for each directory of copies, that something is fetched again for want of room."""

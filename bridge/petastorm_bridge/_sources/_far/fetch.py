@@ -4,32 +4,38 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import itertools
 import os
 import tempfile
 import threading
+import time
 import uuid
 from collections.abc import Callable, Mapping
+from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from petastorm_bridge._workers.threads import Threads
 from petastorm_bridge.fs_utils import masked, without_secrets
 from petastorm_bridge.mds import codecs
 from petastorm_bridge.mds.access import load
 from petastorm_bridge.mds.errors import DatasetError
-from petastorm_bridge.mds.verified import best_hash, note_hash
+from petastorm_bridge.mds.verified import best_hash
 
-from .errors import attempted, explain, mismatch
-from .limits import CACHE_VARIABLE
-from .ranges import copy_in_ranges
+from .errors import GivenUpError, RemoteError, attempted, explain, explained, mismatch
+from .limits import CACHE_VARIABLE, limits
 from .stores import Store
 
-_Result = TypeVar("_Result")
+Bytes = npt.NDArray[np.uint8]
 
-# Extents come here in the order in which they were wanted.
+UNKNOWN_SIZE = -1
+
+# Requests under way in this process: bandwidth comes from many at once.
+_requests = Threads("petastorm-bridge request", 16, idle_seconds=1.0)
+# Extents come here in the order in which they were wanted, even if those that came later are opened sooner.
 _priorities = itertools.count()
 
 _DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG}
@@ -39,48 +45,6 @@ class NoRoomError(OSError):
     """A copy cannot be written here."""
 
 
-class Beginning:
-    """The first bytes of a file that is being fetched.
-
-    Attributes:
-        data: The bytes, uint8 of shape ``(size,)``.
-    """
-
-    def __init__(self, size: int) -> None:
-        self.data = np.empty(size, np.uint8)
-        # Where pieces end, by where they start. A request that is repeated brings bytes again, perhaps in others.
-        self._stops: dict[int, int] = {}
-        self._is_over = threading.Event()
-
-    def put(self, start: int, part: memoryview) -> None:
-        """Take bytes of the file."""
-        wanted = part[: max(0, len(self.data) - start)]
-        if wanted and not self._is_over.is_set():
-            self.data[start : start + len(wanted)] = wanted
-            self._stops[start] = max(start + len(wanted), self._stops.get(start, 0))
-            if self._is_complete:
-                self._is_over.set()
-
-    @property
-    def _is_complete(self) -> bool:
-        """Whether the pieces leave no gap; they are few, the bytes many."""
-        here = 0
-        for start, stop in sorted(self._stops.copy().items()):
-            if start > here:
-                return False
-            here = max(here, stop)
-        return here == len(self.data)
-
-    def end(self) -> None:
-        """Expect no more bytes."""
-        self._is_over.set()
-
-    def wait(self) -> npt.NDArray[np.uint8] | None:
-        """Return the bytes once they are here, None if they do not come."""
-        self._is_over.wait()
-        return self.data if self._is_complete else None
-
-
 @dataclass(frozen=True)
 class Extent:
     """Bytes of a far file, of which a copy may be kept: all of them, or those of a range.
@@ -88,7 +52,7 @@ class Extent:
     Attributes:
         url: The file.
         name: Of the copy, in the directory of copies; says which bytes of which state of the file they are.
-        size: How many bytes.
+        size: How many bytes; ``UNKNOWN_SIZE`` for a whole file of which nothing is known.
         hashes: Of all of them, hex digests by name; none where nothing is known.
         start: Where they begin in the file; None for the whole file.
     """
@@ -106,7 +70,12 @@ class Fetch:
     Attributes:
         extent: What is fetched.
         is_dropped: Whether it is no longer needed, so that fetching is given up.
-        beginning: Gets the first bytes as soon as they are here, or None.
+        beginning: Has the first bytes as soon as they are here; None if they do not come before the others.
+
+    Args:
+        store: Where the file is.
+        extent: See above.
+        beginning: How many of the first bytes are to be here as soon as can be.
 
     Methods raise:
         DatasetNotFoundError: The file is not there.
@@ -114,12 +83,21 @@ class Fetch:
         DatasetError: It cannot be read, or is not what the index says, in several attempts.
     """
 
-    def __init__(self, store: Store, extent: Extent, beginning: Beginning | None = None) -> None:
+    def __init__(self, store: Store, extent: Extent, beginning: int = 0) -> None:
         self._store = store
         self.extent = extent
-        self.beginning = beginning
         self.is_dropped = False
+        self.beginning: Future[Bytes | None] = Future()
+        self._beginning_bytes = beginning
         self._priority = next(_priorities)
+        self._comes_whole = store.range_bytes is None or extent.size == UNKNOWN_SIZE
+        if not beginning or self._comes_whole:
+            self.end_beginning()
+
+    def end_beginning(self) -> None:
+        """Let nobody wait for first bytes any more."""
+        if not self.beginning.done():
+            self.beginning.set_result(None)
 
     def to_file(self, path: str, *, has_lock: bool = False) -> None:
         """Copy the bytes so that ``path`` is never anything but all of them.
@@ -139,52 +117,47 @@ class Fetch:
         def once() -> None:
             _remove(temporary)  # some packages take a file that is there for the answer
             try:
-                if self._store.range_bytes is None:
-                    _fetch_whole(self._store, self.extent.url, temporary)
-                else:
-                    self._write(temporary)
+                self._write(temporary)
                 self._check(load(temporary, mapped=True)[0])
                 os.replace(temporary, path)
-                note_hash(path, self.extent.hashes, os.stat(path))
             finally:
                 _remove(temporary)
 
-        self._attempted(once)
+        # Ranges are asked for several times each.
+        attempted(once, has_tried=self._store.tries_again or not self._comes_whole)
 
-    def to_memory(self) -> npt.NDArray[np.uint8]:
+    def to_memory(self) -> Bytes:
         """Return the bytes, of which no copy is kept."""
+        if self._comes_whole:
+            with tempfile.TemporaryDirectory(prefix="petastorm-bridge-") as folder:
+                path = os.path.join(folder, "file")
+                self.to_file(path, has_lock=True)
+                return load(path, mapped=False)[0]
 
-        def once() -> npt.NDArray[np.uint8]:
-            if self._store.range_bytes is None:
-                with tempfile.TemporaryDirectory(prefix="petastorm-bridge-") as folder:
-                    path = os.path.join(folder, "file")
-                    _fetch_whole(self._store, self.extent.url, path)
-                    data, _ = load(path, mapped=False)
-            else:
-                data = np.empty(self.extent.size, np.uint8)
-                view = data.data
+        def once() -> Bytes:
+            data = np.empty(self.extent.size, np.uint8)
+            view = data.data
 
-                def put(start: int, part: memoryview) -> None:
-                    view[start : start + len(part)] = part
+            def put(start: int, part: memoryview) -> None:
+                view[start : start + len(part)] = part
 
-                self._copy(put)
+            self._copy(put)
             self._check(data)
             return data
 
-        return self._attempted(once)
-
-    def _attempted(self, once: Callable[[], _Result]) -> _Result:
-        # Ranges are asked for several times each.
-        has_tried = self._store.tries_again or self._store.range_bytes is not None
-        return attempted(once, has_tried=has_tried)
+        return attempted(once, has_tried=True)
 
     def _write(self, path: str) -> None:
+        """Write the bytes to a new file."""
+        url = self.extent.url
         try:
+            if self._comes_whole:
+                self._store.fetch(url, path)
+                return
             with open(path, "xb", buffering=0) as file:
                 if self.extent.size:
-                    os.posix_fallocate(
-                        file.fileno(), 0, self.extent.size
-                    )  # a full disk says so now
+                    # A full disk says so now.
+                    os.posix_fallocate(file.fileno(), 0, self.extent.size)
 
                 def put(start: int, part: memoryview) -> None:
                     while len(part):
@@ -192,35 +165,117 @@ class Fetch:
                         start, part = start + count, part[count:]
 
                 self._copy(put)
-        except DatasetError:
+        except (DatasetError, ImportError):
             raise
-        except OSError as error:
-            raise _no_room(error, self.extent.url, path) from error
+        except Exception as error:
+            folder = os.path.dirname(path)
+            if isinstance(error, OSError) and (
+                not self._comes_whole
+                or error.errno in _DISK_ERRORS
+                or folder in str(error.filename)
+            ):
+                raise NoRoomError(
+                    error.errno,
+                    f"{error.strerror}: no copy of {masked(url)} can be kept here. Make room, or set "
+                    f"{CACHE_VARIABLE} to another directory",
+                    folder,
+                ) from error
+            raise explain(error, url) from without_secrets(error, url)
 
     def _copy(self, put: Callable[[int, memoryview], object]) -> None:
-        beginning = self.beginning
+        """Read the bytes in ranges, several at once, each of which is asked for again if that fails.
 
-        def put_both(start: int, part: memoryview) -> None:
-            if beginning is not None:
-                beginning.put(start, part)
-            put(start, part)
-
-        extent = self.extent
-        copy_in_ranges(
-            self._store,
-            extent.url,
-            range(extent.start or 0, (extent.start or 0) + extent.size),
-            put_both,
-            is_whole=extent.start is None,
-            is_dropped=lambda: self.is_dropped,
-            priority=self._priority,
-            beginning=0 if beginning is None else len(beginning.data),
+        Args:
+            put: Takes the position of some of them, and these; called in several threads, one at a time, and once
+                more for what comes again after a request that failed. What it raises is raised here.
+        """
+        store, url, size = self._store, self.extent.url, self.extent.size
+        # To open a file is a request to a mount, which may fail as any other.
+        file = attempted(
+            lambda: explained(lambda: store.open(url), url), has_tried=store.tries_again
         )
+        is_over = threading.Event()
+        putting = threading.Lock()
+        first = np.empty(min(self._beginning_bytes, size), np.uint8)
 
-    def _check(self, data: npt.NDArray[np.uint8]) -> None:
+        def put_in_time(position: int, part: memoryview) -> None:
+            # What comes too late must not be put where something else is by then.
+            with putting:
+                if is_over.is_set():
+                    return
+                if not self.beginning.done():
+                    here = part[: max(0, len(first) - position)]
+                    first[position : position + len(here)] = here
+                put(position, part)
+
+        def read(start: int, stop: int) -> None:
+            # One byte more than there should be, so that a longer file is noticed.
+            wanted = stop - start + (self.extent.start is None and stop == size)
+
+            def once() -> int:
+                """Put one answer where it belongs; return up to where it goes."""
+                position = start
+                answer = file.pieces((self.extent.start or 0) + start, wanted)
+                with contextlib.closing(answer) as pieces:
+                    while True:
+                        if is_over.is_set() or self.is_dropped:
+                            raise self._given_up()
+                        piece = explained(lambda: next(pieces, None), url)
+                        if piece is None:
+                            return position
+                        put_in_time(position, piece[: stop - position])
+                        position += len(piece)
+
+            end = attempted(once, has_tried=store.tries_again)
+            if end != stop:
+                raise mismatch(url, f"{size} bytes", "more" if end > stop else f"{end}")
+
+        answers, starts = _starts(store, size, len(first))
+        requests = [
+            _requests.submit(functools.partial(read, start, stop), priority=self._priority)
+            for start, stop in itertools.pairwise([*starts, size])
+        ]
+        try:
+            self._wait_for(requests[:answers])
+            if not self.beginning.done():
+                self.beginning.set_result(first)
+            self._wait_for(requests)
+        finally:
+            with putting:
+                is_over.set()
+
+            late = [request for request in requests if not (request.cancel() or request.done())]
+
+            def close(_: object) -> None:
+                # A thread that a mount does not answer needs the file until it does.
+                if all(request.done() for request in late):
+                    file.close()
+
+            for request in late:
+                request.add_done_callback(close)
+            close(None)
+
+    def _wait_for(self, requests: list[Future[None]]) -> None:
+        """Wait until ranges are here, or nobody needs them; raise what the first one raised that fails."""
+        waiting = set(requests)
+        while waiting:
+            done, waiting = wait(waiting, min(limits().timeout, 1.0), FIRST_EXCEPTION)
+            for request in done:
+                request.result()
+            if waiting and self.is_dropped:
+                raise self._given_up()
+            if waiting and time.monotonic() - _requests.progress > limits().patience:
+                raise RemoteError(
+                    f"{masked(self.extent.url)} could not be read: no answer for {limits().patience:g} seconds."
+                )
+
+    def _given_up(self) -> GivenUpError:
+        return GivenUpError(f"Fetching {masked(self.extent.url)} was given up.")
+
+    def _check(self, data: Bytes) -> None:
         """Raise DatasetError if the bytes are not what the index says."""
         extent = self.extent
-        if len(data) != extent.size:
+        if extent.size not in (len(data), UNKNOWN_SIZE):
             raise mismatch(extent.url, f"{extent.size} bytes", f"{len(data)}")
         name = best_hash(extent.hashes)
         if name is not None and len(data):
@@ -229,36 +284,15 @@ class Fetch:
                 raise mismatch(extent.url, f"{name} {extent.hashes[name]}", digest)
 
 
-def fetch_file(store: Store, url: str, path: str) -> None:
-    """Copy a file of which nothing is known, to a new path; raises as :class:`Fetch` does."""
-
-    def once() -> None:
-        _remove(path)
-        _fetch_whole(store, url, path)
-
-    attempted(once, has_tried=store.tries_again)
-
-
-def _fetch_whole(store: Store, url: str, path: str) -> None:
-    try:
-        store.fetch(url, path)
-    except ImportError:
-        raise
-    except Exception as error:
-        if isinstance(error, OSError) and (
-            error.errno in _DISK_ERRORS or os.path.dirname(path) in str(error.filename)
-        ):
-            raise _no_room(error, url, path) from error
-        raise explain(error, url) from without_secrets(error, url)
-
-
-def _no_room(error: OSError, url: str, path: str) -> NoRoomError:
-    return NoRoomError(
-        error.errno,
-        f"{error.strerror}: no copy of {masked(url)} can be kept here. Make room, or set "
-        f"{CACHE_VARIABLE} to another directory",
-        os.path.dirname(path),
-    )
+def _starts(store: Store, size: int, beginning: int) -> tuple[int, list[int]]:
+    """Return where to begin ranges of so many bytes, and how many of them bring the first bytes, each in one answer."""
+    assert store.range_bytes is not None
+    answers = range(0, beginning, store.answer_bytes)
+    # The others begin at multiples of their size: where two ranges meet amid pages that Linux keeps as one, it may ask
+    # a mount for some of them twice.
+    aligned = -(-beginning // store.range_bytes) * store.range_bytes
+    between = range(beginning, min(aligned, size), store.range_bytes)
+    return len(answers), [*answers, *between, *range(aligned, size, store.range_bytes)]
 
 
 def _remove(path: str) -> None:
