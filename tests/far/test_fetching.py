@@ -1,5 +1,6 @@
 """What is asked of a far place, counted there: each byte once, the first rows first, faults overcome or told."""
 
+import contextlib
 import json
 import os
 import threading
@@ -129,17 +130,16 @@ class NotingStore(MountStore):
         self.ranges = []
         self.files = []
 
+    @contextlib.contextmanager
     def open(self, url):
-        file = super().open(url)
-        pieces = file.pieces
+        with super().open(url) as pieces:
 
-        def noted(start, size):
-            self.ranges.append((start, size))
-            self.files.append(os.path.basename(url))
-            return pieces(start, size)
+            def noted(start, size):
+                self.ranges.append((start, size))
+                self.files.append(os.path.basename(url))
+                return pieces(start, size)
 
-        file.pieces = noted
-        return file
+            yield noted
 
 
 @pytest.mark.parametrize("beginning", [0, 128 << 10, 1536 << 10, 2 << 20, 3 << 20])

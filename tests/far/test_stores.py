@@ -40,8 +40,8 @@ def first_shard(folder):
 def test_a_range_comes_in_pieces(store, folder):
     path = first_shard(folder)
     start, size = 1000, 3 * PIECE_BYTES + 7
-    file = S3Store().open(f"s3://{store.bucket}/data/{path.name}")
-    pieces = [bytes(piece) for piece in file.pieces(start, size)]
+    with S3Store().open(f"s3://{store.bucket}/data/{path.name}") as file:
+        pieces = [bytes(piece) for piece in file(start, size)]
     assert b"".join(pieces) == path.read_bytes()[start : start + size]
     assert max(map(len, pieces)) <= PIECE_BYTES
 
@@ -49,8 +49,8 @@ def test_a_range_comes_in_pieces(store, folder):
 def test_a_range_beyond_the_end_is_what_there_is(store, folder):
     path = first_shard(folder)
     size = path.stat().st_size
-    file = S3Store().open(f"s3://{store.bucket}/data/{path.name}")
-    assert sum(map(len, file.pieces(size - 10, 100))) == 10
+    with S3Store().open(f"s3://{store.bucket}/data/{path.name}") as file:
+        assert sum(map(len, file(size - 10, 100))) == 10
 
 
 @pytest.mark.parametrize("limit", ["1mb", "1gb"])  # into memory, into copies

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import io
 import os
@@ -17,8 +16,7 @@ from petastorm_bridge.mds.access import is_mapped, load
 
 from ._far.ahead import Fetcher
 from ._far.copies import CacheSettings, Copies
-from ._far.errors import explained
-from ._far.fetch import Extent
+from ._far.fetch import Extent, Fetch
 from ._far.stores import Store
 from .parquet_files import File
 
@@ -137,11 +135,5 @@ class _Parts(io.RawIOBase):
         for first, data in self._parts:
             if first <= start and stop <= first + len(data):
                 return data[start - first : stop - first].data
-        return explained(lambda: self._fetched(start, max(0, stop - start)), self._url)
-
-    def _fetched(self, start: int, size: int) -> bytearray:
-        with contextlib.closing(self._store.open(self._url)) as file:
-            content = bytearray()
-            for piece in file.pieces(start, size):
-                content += piece
-            return content
+        extent = Extent(self._url, "", max(0, stop - start), start=start)
+        return Fetch(self._store, extent).to_memory().data

@@ -191,8 +191,10 @@ class Fetch:
         """
         store, url, size = self._store, self.extent.url, self.extent.size
         # To open a file is a request to a mount, which may fail as any other.
-        file = attempted(
-            lambda: explained(lambda: store.open(url), url), has_tried=store.tries_again
+        opened = contextlib.ExitStack()
+        pieces_of = attempted(
+            lambda: explained(lambda: opened.enter_context(store.open(url)), url),
+            has_tried=store.tries_again,
         )
         is_over = threading.Event()
         putting = threading.Lock()
@@ -215,7 +217,7 @@ class Fetch:
             def once() -> int:
                 """Put one answer where it belongs; return up to where it goes."""
                 position = start
-                answer = file.pieces((self.extent.start or 0) + start, wanted)
+                answer = pieces_of((self.extent.start or 0) + start, wanted)
                 with contextlib.closing(answer) as pieces:
                     while True:
                         if is_over.is_set() or self.is_dropped:
@@ -249,7 +251,7 @@ class Fetch:
             def close(_: object) -> None:
                 # A thread that a mount does not answer needs the file until it does.
                 if all(request.done() for request in late):
-                    file.close()
+                    opened.close()
 
             for request in late:
                 request.add_done_callback(close)

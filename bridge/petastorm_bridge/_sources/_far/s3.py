@@ -11,6 +11,7 @@ import os
 import shutil
 import threading
 from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 from petastorm_bridge._workers.locks import ForkSafeLock
@@ -52,8 +53,14 @@ class S3Store:
         with contextlib.closing(self.get(url)) as body, open(path, "xb") as file:
             shutil.copyfileobj(body, file, _RANGE_BYTES)
 
-    def open(self, url: str) -> _S3File:
-        return _S3File(self, url)
+    def open(self, url: str) -> AbstractContextManager[Callable[..., Any]]:
+        return contextlib.nullcontext(functools.partial(self._pieces, url))
+
+    def _pieces(self, url: str, start: int, size: int) -> Generator[memoryview, None, None]:
+        buffer = thread_buffer(min(size, PIECE_BYTES))
+        with contextlib.closing(self.get(url, Range=f"bytes={start}-{start + size - 1}")) as body:
+            while count := body.readinto(buffer):
+                yield buffer[:count]
 
     def get(self, url: str, **options: str) -> Any:
         """Return the body of an object, or of a range of it."""
@@ -79,22 +86,6 @@ class S3Store:
                 raise
         self._is_unsigned = True
         return call(_client(is_unsigned=True))
-
-
-class _S3File:
-    def __init__(self, store: S3Store, url: str) -> None:
-        self._store = store
-        self._url = url
-
-    def pieces(self, start: int, size: int) -> Generator[memoryview, None, None]:
-        buffer = thread_buffer(min(size, PIECE_BYTES))
-        body = self._store.get(self._url, Range=f"bytes={start}-{start + size - 1}")
-        with contextlib.closing(body):
-            while count := body.readinto(buffer):
-                yield buffer[:count]
-
-    def close(self) -> None:
-        pass
 
 
 _making_clients = ForkSafeLock()

@@ -8,8 +8,9 @@ import os
 import shutil
 import sys
 import threading
-from collections.abc import Generator, Mapping
-from typing import Any, BinaryIO, Protocol
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
 from urllib.parse import urlparse
 
 from petastorm_bridge import fs_utils
@@ -37,17 +38,11 @@ _MOUNT_ANSWER_BYTES = 128 << 10
 _WHOLE_ONLY = {"http", "https", "hf", "github"}
 
 
-class RangeFile(Protocol):
-    """A far file of which ranges are read, by several threads."""
+Pieces = Callable[[int, int], Generator[memoryview, None, None]]
+"""Yields so many bytes of a file from a position on, or those that there are; for several threads at once.
 
-    def pieces(self, start: int, size: int) -> Generator[memoryview, None, None]:
-        """Yield ``size`` bytes from ``start`` on, or those that there are, in pieces.
-
-        Each piece is to be used before the next one is asked for, which may take its memory.
-        """
-
-    def close(self) -> None:
-        """Close it."""
+Each piece is to be used before the next one is asked for, which may take its memory.
+"""
 
 
 class Store(Protocol):
@@ -70,8 +65,8 @@ class Store(Protocol):
     def fetch(self, url: str, path: str) -> None:
         """Copy the file at ``url`` to the local ``path``."""
 
-    def open(self, url: str) -> RangeFile:
-        """Open the file at ``url``."""
+    def open(self, url: str) -> AbstractContextManager[Pieces]:
+        """Open the file at ``url``; for stores whose files do not come whole."""
 
 
 class MountStore:
@@ -85,31 +80,27 @@ class MountStore:
         with open_regular(url) as file, open(path, "xb") as out:
             shutil.copyfileobj(file, out, _MOUNT_RANGE_BYTES)
 
-    def open(self, url: str) -> RangeFile:
-        return _MountedFile(open_regular(url))
+    @contextlib.contextmanager
+    def open(self, url: str) -> Iterator[Pieces]:
+        file = open_regular(url)
+        read: list[range] = []
 
+        def pieces(start: int, size: int) -> Generator[memoryview, None, None]:
+            buffer = thread_buffer(size)
+            count = read_into(file, start, buffer)
+            read.append(range(start, start + count))
+            yield buffer[:count]
 
-class _MountedFile:
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self._starts: list[int] = []
-        self._ends: list[int] = []
-
-    def pieces(self, start: int, size: int) -> Generator[memoryview, None, None]:
-        buffer = thread_buffer(size)
-        count = read_into(self._file, start, buffer)
-        self._starts.append(start)
-        self._ends.append(start + count)
-        yield buffer[:count]
-
-    def close(self) -> None:
-        if self._starts:
-            # These bytes are in memory twice otherwise. What the system has read around them may be asked for next.
-            first, last = min(self._starts), max(self._ends)
-            with contextlib.suppress(OSError, ValueError):
-                os.posix_fadvise(self._file.fileno(), first, last - first, os.POSIX_FADV_DONTNEED)
-        with contextlib.suppress(OSError):  # of a mount that is gone: nothing was written
-            self._file.close()
+        try:
+            yield pieces
+        finally:
+            if read:
+                # These bytes are in memory twice otherwise. What the system has read around them may be asked for next.
+                first, last = min(part.start for part in read), max(part.stop for part in read)
+                with contextlib.suppress(OSError, ValueError):
+                    os.posix_fadvise(file.fileno(), first, last - first, os.POSIX_FADV_DONTNEED)
+            with contextlib.suppress(OSError):  # of a mount that is gone: nothing was written
+                file.close()
 
 
 class _StreamingStore:
@@ -126,22 +117,19 @@ class _StreamingStore:
     def __reduce__(self) -> Any:
         return _StreamingStore, (self._scheme,)
 
+    def downloader(self, url: str) -> Any:
+        """Return the downloader of this thread."""
+        if not hasattr(self._local, "downloader"):
+            from streaming.base.storage import CloudDownloader
+
+            self._local.downloader = CloudDownloader.get(url)
+        return self._local.downloader
+
     def fetch(self, url: str, path: str) -> None:
-        downloader = getattr(self._local, "downloader", None)
-        if downloader is None:
-            downloader = self._local.downloader = _downloader(url)
-        downloader.download(url, path, limits().timeout)
+        self.downloader(url).download(url, path, limits().timeout)
 
-    def open(self, url: str) -> RangeFile:
-        raise io.UnsupportedOperation(
-            f"{masked(url)} comes whole: streaming's downloaders know no ranges"
-        )
-
-
-def _downloader(url: str) -> Any:
-    from streaming.base.storage import CloudDownloader
-
-    return CloudDownloader.get(url)
+    def open(self, url: str) -> AbstractContextManager[Pieces]:
+        raise io.UnsupportedOperation(f"{masked(url)} comes whole")
 
 
 class FsspecStore:
@@ -154,10 +142,7 @@ class FsspecStore:
         self._options = dict(storage_options)
         self._scheme = urlparse(url).scheme
         self.tries_again = self._scheme in _TRY_AGAIN
-
-    @property
-    def range_bytes(self) -> int | None:
-        return None if self._scheme in _WHOLE_ONLY else _STORE_RANGE_BYTES
+        self.range_bytes = None if self._scheme in _WHOLE_ONLY else _STORE_RANGE_BYTES
 
     def _filesystem(self) -> Any:
         # fsspec keeps the filesystems it has made.
@@ -170,21 +155,13 @@ class FsspecStore:
     def fetch(self, url: str, path: str) -> None:
         self._filesystem().get_file(fs_utils.get_dataset_path(urlparse(url)), path)
 
-    def open(self, url: str) -> RangeFile:
-        return _FsspecFile(self._filesystem(), url)
+    def open(self, url: str) -> AbstractContextManager[Pieces]:
+        filesystem = self._filesystem()
 
+        def pieces(start: int, size: int) -> Generator[memoryview, None, None]:
+            yield memoryview(filesystem.cat_file(url, start=start, end=start + size))[:size]
 
-class _FsspecFile:
-    def __init__(self, filesystem: Any, path: str) -> None:
-        self._filesystem = filesystem
-        self._path = path
-
-    def pieces(self, start: int, size: int) -> Generator[memoryview, None, None]:
-        data = self._filesystem.cat_file(self._path, start=start, end=start + size)
-        yield memoryview(data)[:size]
-
-    def close(self) -> None:
-        pass
+        return contextlib.nullcontext(pieces)
 
 
 def _with_limits(scheme: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -214,18 +191,19 @@ def open_store(url: str, storage_options: Mapping[str, Any] | None) -> Store:
         TypeError: The options are of another package.
     """
     limits()
-    if storage_options:
-        fs_utils.check_options(urlparse(url).scheme, storage_options)
-        return FsspecStore(url, storage_options)
     scheme = urlparse(url).scheme
+    if storage_options:
+        fs_utils.check_options(scheme, storage_options)
+        return FsspecStore(url, storage_options)
     no_streaming = None
     try:
         if scheme == "s3":
             return S3Store()
         # Importing streaming takes seconds. A program that did so already may have added downloaders.
         if scheme in _OF_STREAMING or "streaming" in sys.modules:
-            _downloader(url)
-            return _StreamingStore(scheme)
+            store = _StreamingStore(scheme)
+            store.downloader(url)
+            return store
     except (ImportError, ValueError) as error:
         no_streaming = error  # not the context of what follows: it tells the whole url
     except Exception as error:  # noqa: BLE001 - stores' packages raise anything
