@@ -128,18 +128,18 @@ class Copies:
     def has_room(self, size: int) -> bool:
         """Return whether a file of so many bytes may be added now, and count it as added if so."""
         with self._mutex:
-            disk = shutil.disk_usage(self._root)
-            reserved = min(disk.total * _RESERVED_SHARE, _RESERVED_BYTES)
-            while disk.free - size < reserved:
-                if not _remove_oldest(self._root):
-                    return False
-                disk = shutil.disk_usage(self._root)
-            while self._limit is not None and self._counted() + size > self._limit:
+            while size > self._room():
                 if not _remove_oldest(self._root):
                     return False
                 self._counted_at = float("-inf")
             self._total += size
             return True
+
+    def _room(self) -> float:
+        """Return how many bytes may be added now."""
+        disk = shutil.disk_usage(self._root)
+        room = disk.free - min(disk.total * _RESERVED_SHARE, _RESERVED_BYTES)
+        return room if self._limit is None else min(room, self._limit - self._counted())
 
     def _counted(self) -> int:
         """Return how many bytes all copies take; what others add is noticed after a while."""
@@ -158,11 +158,9 @@ class _Held:
 
     def __init__(self, path: str, *, is_kept: bool) -> None:
         self.users: weakref.WeakSet[Copies] = weakref.WeakSet()
-        self._lock = _lock_with_others(path)
+        lock = _lock_with_others(path)
         # Not atexit: children of multiprocessing (torch's workers) end without it.
-        self.let_go = util.Finalize(
-            None, _let_go_of, args=(path, self._lock, is_kept), exitpriority=-100
-        )
+        self.let_go = util.Finalize(None, _let_go_of, (path, lock, is_kept), exitpriority=-100)
 
 
 _held: dict[str, _Held] = {}
@@ -225,14 +223,15 @@ def _let_go_of(directory: str, lock: int | None, is_kept: bool) -> None:
     Without locks that is not known: others fetch again what they miss.
     """
     if lock is not None:
-        if not is_kept:
-            with contextlib.suppress(OSError):
-                fcntl.flock(lock, fcntl.LOCK_UN)  # a fork may have it open
+        with contextlib.suppress(OSError):
+            fcntl.flock(lock, fcntl.LOCK_UN)  # a fork may have it open
         os.close(lock)
-        if not is_kept:
-            _try_to_remove(directory)
-    elif not is_kept:
+    if is_kept:
+        return
+    if lock is None:
         shutil.rmtree(directory, ignore_errors=True)
+    else:
+        _try_to_remove(directory)
 
 
 def _directories(root: str, names: re.Pattern[str] = _NAME) -> Iterator[os.DirEntry[str]]:

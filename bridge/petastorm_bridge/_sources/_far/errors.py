@@ -21,30 +21,18 @@ _Result = TypeVar("_Result")
 _FIRST_PAUSE_SECONDS = 0.5
 _chance = random.SystemRandom()  # the user's seeds are not touched
 
-# How the packages of the stores say that something is not there, or not to be seen. Their classes
-# are known by name, because none of the packages may be imported to look at an error.
-_MISSING_NAMES = {"NotFound", "NoSuchKey", "ResourceNotFoundError", "EntryNotFoundError"}
-_MISSING_CODES = {"404", "NoSuchKey", "NoSuchBucket", "NOT_FOUND", "RESOURCE_DOES_NOT_EXIST"}
-_DENIED_NAMES = {
-    "ClientAuthenticationError",
-    "DefaultCredentialsError",
-    "Forbidden",
-    "NoCredentialsError",
-    "NotAuthenticated",
-    "PartialCredentialsError",
-    "PermissionDenied",
-    "Unauthenticated",
-    "Unauthorized",
-}
-_DENIED_CODES = {
-    "401",
-    "403",
-    "AccessDenied",
-    "ExpiredToken",
-    "InvalidAccessKeyId",
-    "PERMISSION_DENIED",
-    "SignatureDoesNotMatch",
-}
+# How the packages of the stores say that something is not there, or not to be seen: by the name of a class, because
+# none of the packages may be imported to look at an error, or by a code.
+_MISSING = {
+    "404", "EntryNotFoundError", "FileNotFoundError", "NOT_FOUND", "NoSuchBucket", "NoSuchKey", "NotFound",
+    "RESOURCE_DOES_NOT_EXIST", "ResourceNotFoundError",
+}  # fmt: skip
+_DENIED = {
+    "401", "403", "AccessDenied", "ClientAuthenticationError", "DefaultCredentialsError", "ExpiredToken",
+    "Forbidden", "InvalidAccessKeyId", "NoCredentialsError", "NotAuthenticated", "PERMISSION_DENIED",
+    "PartialCredentialsError", "PermissionDenied", "PermissionError", "SignatureDoesNotMatch",
+    "Unauthenticated", "Unauthorized",
+}  # fmt: skip
 
 # What some packages say in a ValueError or the like.
 _NO_CREDENTIALS = (
@@ -103,16 +91,15 @@ def explain(error: BaseException, url: str) -> DatasetError:
             "and DATABRICKS_TOKEN in the worker's environment, for instance with os.environ at "
             "the start of the function that runs there."
         )
-    names = {cls.__name__ for cls in type(error).__mro__}
-    if isinstance(error, FileNotFoundError) or names & _MISSING_NAMES or codes & _MISSING_CODES:
+    words = {cls.__name__ for cls in type(error).__mro__} | codes
+    if words & _MISSING:
         return DatasetNotFoundError(
             f"{url} is missing. If the directory was deleted, convert the DataFrame again."
             if is_mount
             else f"{url} is not there, or its bucket is not ({cause}). Check the url, the region and the "
             "endpoint."
         )
-    is_denied = isinstance(error, PermissionError) or names & _DENIED_NAMES or codes & _DENIED_CODES
-    if is_denied or re.search(_NO_CREDENTIALS, str(error), re.IGNORECASE):
+    if words & _DENIED or re.search(_NO_CREDENTIALS, str(error), re.IGNORECASE):
         advice = _ADVICE.get(url.partition(":")[0].lower(), "Pass credentials in storage_options")
         return RemoteAccessError(
             f"No access to {url} ({cause}). Look at its permissions."

@@ -245,17 +245,16 @@ class Fetch:
         finally:
             with putting:
                 is_over.set()
-
             late = [request for request in requests if not (request.cancel() or request.done())]
 
-            def close(_: object) -> None:
+            def close(_: object = None) -> None:
                 # A thread that a mount does not answer needs the file until it does.
                 if all(request.done() for request in late):
                     opened.close()
 
             for request in late:
                 request.add_done_callback(close)
-            close(None)
+            close()
 
     def _wait_for(self, requests: list[Future[None]]) -> None:
         """Wait until ranges are here, or nobody needs them; raise what the first one raised that fails."""

@@ -12,13 +12,11 @@ import shutil
 import threading
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager
-from typing import Any, TypeVar
+from typing import Any
 
 from petastorm_bridge._workers.locks import ForkSafeLock
 
 from .limits import limits
-
-_Result = TypeVar("_Result")
 
 PIECE_BYTES = 256 << 10
 """How much of a long answer is read at once: few enough bytes that the processor's cache still has them when they are
@@ -63,29 +61,26 @@ class S3Store:
                 yield buffer[:count]
 
     def get(self, url: str, **options: str) -> Any:
-        """Return the body of an object, or of a range of it."""
+        """Return the body of an object, or of a range of it.
+
+        Without credentials once the store has refused these, as public ones do. They answer 400 then, which streaming's
+        downloader takes for the same (``S3Downloader``).
+        """
+        from botocore.exceptions import ClientError  # type: ignore[import-not-found, import-untyped, unused-ignore]
+
         bucket, _, key = url.partition("://")[2].partition("/")  # names may have "#" and "?"
         paying = os.environ.get("MOSAICML_STREAMING_AWS_REQUESTER_PAYS", "").split(",")
         if bucket in (name.strip() for name in paying):
             options["RequestPayer"] = "requester"
-        where = {"Bucket": bucket, "Key": key.lstrip("/")}
-        return self._ask(lambda client: client.get_object(**where, **options))["Body"]
-
-    def _ask(self, call: Callable[[Any], _Result]) -> _Result:
-        """Call with a client: one without credentials once the store has refused these, as public ones do.
-
-        They answer 400 then, which streaming's downloader takes for the same (``S3Downloader``).
-        """
-        from botocore.exceptions import ClientError  # type: ignore[import-not-found, import-untyped, unused-ignore]
-
         is_unsigned = self._is_unsigned  # other threads may change it meanwhile
         try:
-            return call(_client(is_unsigned))
+            client = _client(is_unsigned)
+            return client.get_object(Bucket=bucket, Key=key.lstrip("/"), **options)["Body"]
         except ClientError as error:
             if is_unsigned or error.response["ResponseMetadata"]["HTTPStatusCode"] != 400:
                 raise
         self._is_unsigned = True
-        return call(_client(is_unsigned=True))
+        return self.get(url, **options)
 
 
 _making_clients = ForkSafeLock()
