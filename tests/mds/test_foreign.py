@@ -307,7 +307,7 @@ def test_a_fetched_shard_tells_the_type_of_dynamic_arrays(tmp_path):
 def test_dynamic_arrays_of_a_remote_dataset(tmp_path, monkeypatch):
     fsspec = pytest.importorskip("fsspec")
     from petastorm_bridge._sources._far.limits import CACHE_VARIABLE
-    from petastorm_bridge._sources.remote import open_remote
+    from petastorm_bridge._sources.open import open_source
 
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "copies"))
     samples = [{"x": np.full((2, 2), row, "i2")} for row in range(90)]
@@ -315,7 +315,7 @@ def test_dynamic_arrays_of_a_remote_dataset(tmp_path, monkeypatch):
     store = fsspec.filesystem("memory")
     store.put(directory, "/dynamic-arrays", recursive=True)
     try:
-        source = open_remote(["memory://dynamic-arrays"], listed=False)
+        source = open_source("memory://dynamic-arrays")
         assert source.schema.fields["x"].shape == (None, None)
         last = source.open(len(source.row_counts) - 1).load(["x"], slice(0, 1))["x"]
         assert last.dtype == np.int16

@@ -32,7 +32,7 @@ ROOMS = {
         _far __init__
         source unfinished parquet_schema parquet_files far_parquet parquet_reading
         files_source table_formats live_table delta iceberg
-        mds parquet table remote open
+        mds parquet table far_mds open
     """,
     "petastorm_bridge.reader": """
         _typing _ranks _selection _sharding

@@ -29,8 +29,9 @@ from petastorm_bridge._sources._far.limits import (
     TIMEOUT_VARIABLE,
 )
 from petastorm_bridge._sources._far.stores import open_store
+from petastorm_bridge._sources.far_mds import FarMdsSource
 from petastorm_bridge._sources.mds import MdsSource
-from petastorm_bridge._sources.remote import FarMdsSource, open_remote
+from petastorm_bridge._sources.open import open_source
 from petastorm_bridge.errors import DatasetError, DatasetNotFoundError
 from petastorm_bridge.mds.commit import commit_dataset
 from petastorm_bridge.mds.errors import ShardCorruptedError
@@ -102,7 +103,7 @@ def files_below(folder):
 
 
 def test_shards_are_fetched_when_first_read_and_kept(dataset, memory, cache):
-    source = open_remote([dataset], listed=False)
+    source = open_source(dataset)
     assert source.description == dataset
     assert list(source.row_counts) == [ROWS] * 3
     (folder,) = cache.iterdir()
@@ -145,7 +146,7 @@ def test_without_hashes_copies_are_not_shared(memory, cache, tmp_path):
         memory.put(f"{folder}/", f"/bucket/{folder.name}", recursive=True)
     assert ids_of("memory://bucket/two") == list(range(10, 20))
     assert ids_of("memory://bucket/three") == list(range(20, 30))
-    source = open_remote(["memory://bucket/two"], listed=False)
+    source = open_source("memory://bucket/two")
     memory.put(f"{three}/", "/bucket/two", recursive=True)
     assert ids_of("memory://bucket/two") == list(range(20, 30))
     again = pickle.loads(pickle.dumps(source))
@@ -168,13 +169,13 @@ def test_compressed_shards_are_kept_compressed(memory, cache, tmp_path, compress
 
 def test_the_default_directory_goes_with_the_process(dataset, monkeypatch):
     monkeypatch.delenv(CACHE_VARIABLE, raising=False)
-    source = open_remote([dataset], listed=False)
+    source = open_source(dataset)
     source.open(0)
     folder = os.path.dirname(path_of(source, 0))
     assert os.path.basename(os.path.dirname(folder)).startswith("petastorm-bridge-cache-")
     copy = pickle.loads(pickle.dumps(source))  # as for worker processes
     assert path_of(copy, 0) == path_of(source, 0)
-    assert path_of(open_remote([dataset], listed=False), 0) == path_of(source, 0)
+    assert path_of(open_source(dataset), 0) == path_of(source, 0)
 
 
 class TestDamage:
@@ -194,7 +195,7 @@ class TestDamage:
     def test_in_the_store_leaves_no_copy(self, dataset, memory, cache, change, found):
         name = "/bucket/data/shard.00001.mds"
         memory.pipe(name, change(memory.cat(name)))
-        source = open_remote([dataset], listed=False)
+        source = open_source(dataset)
         with pytest.raises(DatasetError, match=rf"shard\.00001\.mds does not match.*{found}"):
             source.open(1)
         assert not [name for name in files_below(cache) if "shard" in name]
@@ -202,7 +203,7 @@ class TestDamage:
 
     @pytest.mark.parametrize("length", [100, None])
     def test_of_a_copy_is_mended(self, dataset, cache, length):
-        source = open_remote([dataset], listed=False)
+        source = open_source(dataset)
         (folder,) = cache.iterdir()
         copy = folder / "shard.00000.mds"
         source.open(0)
@@ -349,7 +350,7 @@ def _read_with_little_patience(url):
 
 
 def test_what_a_killed_process_left_of_a_fetch_is_replaced(dataset, cache):
-    source = open_remote([dataset], listed=False)
+    source = open_source(dataset)
     path = path_of(source, 0)
     for end in (".part", ".lock"):
         with open(path + end, "w") as file:
@@ -362,7 +363,7 @@ def test_what_a_killed_process_left_of_a_fetch_is_replaced(dataset, cache):
 
 def test_a_damaged_copy_that_another_reader_has_replaced_stays(dataset, cache, monkeypatch):
     """Removing it again would take it away from under that reader."""
-    source = open_remote([dataset], listed=False)
+    source = open_source(dataset)
     source.open(0)
     path = path_of(source, 0)
     with open(path, "rb") as file:

@@ -23,7 +23,7 @@ from petastorm_bridge._sources._far.limits import (
     TIMEOUT_VARIABLE,
 )
 from petastorm_bridge._sources._far.stores import open_store
-from petastorm_bridge._sources.remote import open_remote
+from petastorm_bridge._sources.open import open_source
 from petastorm_bridge.errors import DatasetError, DatasetNotFoundError
 from petastorm_bridge.mds.commit import commit_dataset
 from petastorm_bridge.mds.writer import ShardWriter
@@ -203,7 +203,7 @@ def test_worker_processes_fetch_what_they_read(dataset, tmp_path):
 
 
 def test_a_source_fetches_in_another_process_too(dataset):
-    source = pickle.loads(pickle.dumps(open_remote([dataset], listed=False)))
+    source = pickle.loads(pickle.dumps(open_source(dataset)))
     assert source.open(1).load(["id"], slice(0, 2))["id"].tolist() == [ROWS, ROWS + 1]
 
 

@@ -1,24 +1,17 @@
-"""Datasets that are far away: MDS shards are copied to this machine ahead of their use, Parquet stays."""
+"""MDS datasets that are far away: their shards are copied to this machine ahead of their use."""
 
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
 import functools
 import hashlib
 import os
-import posixpath
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
-from urllib.parse import urlparse
 
-from pyarrow import fs
-
-from petastorm_bridge import fs_utils
 from petastorm_bridge._blocks.columns import Column
-from petastorm_bridge.fs_utils import masked, without_secrets
+from petastorm_bridge.fs_utils import masked
 from petastorm_bridge.mds.dataset import INDEX_NAME, open_dataset, read_index
 from petastorm_bridge.mds.entry import ShardEntry, check_folders
 from petastorm_bridge.mds.errors import DatasetError, DatasetNotFoundError, ShardCorruptedError
@@ -28,119 +21,14 @@ from petastorm_bridge.mds.shard import Rows, first_samples, open_shard
 
 from ._far.ahead import Fetcher
 from ._far.copies import CacheSettings, Copies
-from ._far.errors import explain
 from ._far.fetch import UNKNOWN_SIZE, Extent, Fetch
-from ._far.stores import FsspecStore, MountStore, Store, open_store
-from .far_parquet import FarFiles
-from .mds import MdsGroup, MdsSource, named_shards
-from .parquet import ParquetSource
-from .source import RowGroup, Source
-from .table import open_table
-from .table_formats import find_table
+from ._far.stores import MountStore, Store
+from .mds import MdsGroup, MdsSource
+from .source import RowGroup
 
 # What a mount answers at once: Linux asks it for twelve pieces at a time (FUSE's max_background), and for the thirteenth
 # when the first has come.
 _BEGINNING_BYTES = 12 * MountStore.answer_bytes
-
-
-def open_remote(
-    urls: Sequence[str],
-    listed: bool,
-    storage_options: Mapping[str, Any] | None = None,
-    settings: CacheSettings | None = None,
-) -> Source:
-    """Open a dataset that is not on a local file system.
-
-    Raises:
-        ValueError: The URLs are of several places, or have an unknown scheme.
-        ImportError: The store's package is missing.
-        DatasetNotFoundError: There is nothing to read.
-        RemoteAccessError: The store refuses.
-        RemoteError: It cannot be read.
-    """
-    urls = [_plain_dbfs(url) for url in urls]
-    if len({urlparse(url)[:2] for url in urls}) > 1:
-        raise ValueError("The dataset url list must contain url with the same scheme and netloc.")
-    if listed:
-        shards = named_shards(urls)
-        if shards is None:
-            return _open_parquet(urls, listed, storage_options, settings)
-        return FarMdsSource(*shards, open_store(urls[0], storage_options), settings)
-    url = urls[0]
-    if posixpath.basename(url) == INDEX_NAME:
-        url = posixpath.dirname(url)
-    try:
-        return FarMdsSource(url, None, open_store(url, storage_options), settings)
-    except DatasetNotFoundError as error:
-        return _open_parquet(urls, listed, storage_options, settings, error)
-
-
-def _plain_dbfs(url: str) -> str:
-    """Return ``dbfs:///x`` as ``dbfs:/x``, which is how streaming's downloaders know it."""
-    scheme, _, path = url.partition(":")
-    return f"dbfs:/{path.lstrip('/')}" if scheme.lower() == "dbfs" else url
-
-
-def _open_parquet(
-    urls: Sequence[str],
-    listed: bool,
-    storage_options: Mapping[str, Any] | None,
-    settings: CacheSettings | None,
-    no_index: DatasetNotFoundError | None = None,
-) -> Source:
-    if urls[0].startswith("dbfs:"):
-        raise no_index or DatasetNotFoundError(
-            f"DBFS is not mounted on this machine, so Parquet files like {masked(urls[0])} cannot be read."
-        )
-    try:
-        resolver = fs_utils.FilesystemResolver(urls[0], storage_options=storage_options)
-        known = resolver.filesystem()
-        known.invalidate_cache()  # fsspec keeps it with its listings, which are of another moment
-        filesystem = fs.PyFileSystem(_Handler(known))
-        make_far = functools.partial(
-            FarFiles,
-            FsspecStore(urls[0], storage_options or {}),
-            prefix=f"{urlparse(urls[0]).scheme}://",
-            settings=settings,
-        )
-        paths = [fs_utils.get_dataset_path(urlparse(url)) for url in urls]
-        table = None
-        if len(urls) == 1:
-            table = find_table(filesystem, paths[0], urls[0], storage_options)
-        if table is not None:
-            return open_table(table, make_far)
-        return ParquetSource(paths, listed, filesystem=filesystem, make_far=make_far)
-    except (ImportError, ValueError) as error:
-        if no_index is None or isinstance(error, DatasetError):
-            raise
-        # Parquet could not even be looked for.
-        raise no_index from without_secrets(error, *urls)
-    except Exception as error:  # noqa: BLE001 - stores' packages raise anything
-        raise explain(error, urls[0]) from without_secrets(error, *urls)
-
-
-class _Handler(fs.FSSpecHandler):  # type: ignore[misc] # pyarrow is untyped
-    """Gives Arrow the times of files under the names that stores have for them, and asks less."""
-
-    def get_file_info_selector(self, selector: fs.FileSelector) -> list[Any]:
-        """Return what lies in or below a directory, with fewer questions than Arrow asks whether it is one."""
-        base = selector.base_dir
-        if not selector.recursive:
-            if selector.allow_not_found and not self.fs.isdir(base):
-                return []
-            return list(super().get_file_info_selector(selector))
-        entries = self.fs.find(base, withdirs=True, detail=True)
-        itself = self.normalize_path(base).strip("/")
-        below = {path: info for path, info in entries.items() if path.strip("/") != itself}
-        if not below:  # a file, an empty directory, or nothing
-            return list(super().get_file_info_selector(selector))
-        return [self._create_file_info(path, info) for path, info in below.items()]
-
-    @staticmethod
-    def _create_file_info(path: str, info: Mapping[str, Any]) -> Any:
-        times = (info.get(name) for name in ("mtime", "LastModified", "last_modified", "created"))
-        mtime = next((t for t in times if isinstance(t, (int, float, dt.datetime))), None)
-        return fs.FSSpecHandler._create_file_info(path, {**info, "mtime": mtime})  # noqa: SLF001
 
 
 class FarMdsSource(MdsSource):
