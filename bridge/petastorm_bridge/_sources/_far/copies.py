@@ -95,15 +95,10 @@ class Copies:
             ) from error
         self._total = 0  # bytes below the root, which others add to as well
         self._counted_at = float("-inf")
-        self._mutex = ForkSafeLock()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_mutex"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Hold the directory in this process, too."""
         self.__dict__.update(state)
-        self._mutex = ForkSafeLock()
         self.hold()
 
     def hold(self) -> None:
@@ -127,7 +122,7 @@ class Copies:
 
     def has_room(self, size: int) -> bool:
         """Return whether a file of so many bytes may be added now, and count it as added if so."""
-        with self._mutex:
+        with _held_lock:
             while size > self._room():
                 if not _remove_oldest(self._root):
                     return False

@@ -132,8 +132,8 @@ def attempted(call: Callable[[], _Result], *, has_tried: bool = False) -> _Resul
         DatasetError: What the last attempt raised.
     """
     attempts = limits().attempts
-    pause = _FIRST_PAUSE_SECONDS
-    for attempt in range(1, attempts + 1):
+    attempt = 1
+    while True:
         try:
             return call()
         except (DatasetNotFoundError, NoFileError, RemoteAccessError, GivenUpError):
@@ -141,7 +141,8 @@ def attempted(call: Callable[[], _Result], *, has_tried: bool = False) -> _Resul
         except DatasetError as error:
             if attempt == attempts or (has_tried and isinstance(error, RemoteError)):
                 raise
-            seconds = pause * _chance.uniform(0.5, 1.0)  # many workers fail at the same moment
+            # Many workers fail at the same moment.
+            seconds = _FIRST_PAUSE_SECONDS * 2 ** (attempt - 1) * _chance.uniform(0.5, 1.0)
             logger.warning(
                 "Attempt %d of %d failed: %s The next one begins in %.1f seconds.",
                 attempt,
@@ -150,8 +151,7 @@ def attempted(call: Callable[[], _Result], *, has_tried: bool = False) -> _Resul
                 seconds,
             )
             time.sleep(seconds)
-            pause *= 2
-    raise AssertionError("the last attempt returns or raises")
+            attempt += 1
 
 
 def explained(call: Callable[[], _Result], url: str) -> _Result:
