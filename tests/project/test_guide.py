@@ -524,7 +524,7 @@ def test_figures_of_the_tuning_page_are_those_of_the_code():
     import inspect
 
     from petastorm_bridge import make_batch_reader
-    from petastorm_bridge._sources._far.limits import limits
+    from petastorm_bridge._sources._far import limits
     from petastorm_bridge.reader import _pool as pool
     from petastorm_bridge.spark._writing.codecs import DEFAULT_ROW_GROUP_SIZE_BYTES
 
@@ -534,8 +534,8 @@ def test_figures_of_the_tuning_page_are_those_of_the_code():
     assert f"{pool._AHEAD_BYTES >> 20} MiB" in text
     assert f"`results_queue_size` ({defaults['results_queue_size'].default})" in text
     assert f"and {defaults['workers_count'].default} in `make_batch_reader`" in text
-    assert re.search(rf"REMOTE_ATTEMPTS` \|.*\| {limits().attempts} \|", text)
-    assert re.search(rf"REMOTE_TIMEOUT` \|.*\| {limits().timeout:.0f} \|", text)
+    assert re.search(rf"REMOTE_ATTEMPTS` \|.*\| {limits.attempts()} \|", text)
+    assert re.search(rf"REMOTE_TIMEOUT` \|.*\| {limits.timeout():.0f} \|", text)
 
 
 @pytest.mark.slow  # it imports TensorFlow

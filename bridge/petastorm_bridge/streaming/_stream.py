@@ -13,8 +13,8 @@ from typing import Any, cast
 from streaming.base.format import FileInfo
 from streaming.base.stream import Stream
 
+from petastorm_bridge._sources._far import limits
 from petastorm_bridge._sources._far.fetch import UNKNOWN_SIZE, Extent, Fetch
-from petastorm_bridge._sources._far.limits import limits
 from petastorm_bridge._sources._far.stores import MountStore, Store, open_store
 from petastorm_bridge._workers.file_lock import locked
 from petastorm_bridge.mds.access import is_mapped, load
@@ -173,7 +173,7 @@ class MappedStream(Stream):
             )
         url = os.path.join(self.remote.removeprefix("file://"), self.split, info.basename)
         os.makedirs(os.path.dirname(target), exist_ok=True)
-        with locked(f"{target}.lock", limits().patience) as has_lock:
+        with locked(f"{target}.lock", limits.patience()) as has_lock:
             if info.bytes and os.path.isfile(target):
                 return target  # of another process, which had the lock
             # Without the lock the name is of this call alone; with it, what a killed process left is replaced.

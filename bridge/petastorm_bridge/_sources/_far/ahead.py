@@ -14,9 +14,10 @@ from petastorm_bridge._workers.threads import Threads
 from petastorm_bridge.fs_utils import masked
 from petastorm_bridge.mds.verified import note_hash
 
+from . import limits
 from .copies import Copies
 from .fetch import Bytes, Extent, Fetch, NoRoomError
-from .limits import CACHE_VARIABLE, LIMIT_VARIABLE, limits
+from .limits import CACHE_VARIABLE, LIMIT_VARIABLE
 from .stores import Store
 
 logger = logging.getLogger(__name__)
@@ -141,7 +142,7 @@ class Fetcher:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         # The lock lets the processes of a machine fetch an extent once. Without it they fetch it several
         # times, and the last one puts the same file in place of the same file.
-        with locked(f"{path}.lock", limits().patience) as has_lock:
+        with locked(f"{path}.lock", limits.patience()) as has_lock:
             if self.inode(extent) not in (None, damaged):
                 return None
             if self.copies.has_room(extent.size):

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from petastorm_bridge.fs_utils import masked, without_secrets
 from petastorm_bridge.mds.errors import DatasetError, DatasetNotFoundError, NoFileError
 
-from .limits import limits
+from . import limits
 
 logger = logging.getLogger(__name__)
 
@@ -131,7 +131,7 @@ def attempted(call: Callable[[], _Result], *, has_tried: bool = False) -> _Resul
         DatasetNotFoundError, NoFileError, RemoteAccessError: At once; other attempts would not help.
         DatasetError: What the last attempt raised.
     """
-    attempts = limits().attempts
+    most = limits.attempts()
     attempt = 1
     while True:
         try:
@@ -139,14 +139,14 @@ def attempted(call: Callable[[], _Result], *, has_tried: bool = False) -> _Resul
         except (DatasetNotFoundError, NoFileError, RemoteAccessError, GivenUpError):
             raise
         except DatasetError as error:
-            if attempt == attempts or (has_tried and isinstance(error, RemoteError)):
+            if attempt == most or (has_tried and isinstance(error, RemoteError)):
                 raise
             # Many workers fail at the same moment.
             seconds = _FIRST_PAUSE_SECONDS * 2 ** (attempt - 1) * _chance.uniform(0.5, 1.0)
             logger.warning(
                 "Attempt %d of %d failed: %s The next one begins in %.1f seconds.",
                 attempt,
-                attempts,
+                most,
                 error,
                 seconds,
             )

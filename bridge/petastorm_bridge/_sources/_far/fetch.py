@@ -25,8 +25,9 @@ from petastorm_bridge.mds.access import load
 from petastorm_bridge.mds.errors import DatasetError
 from petastorm_bridge.mds.verified import best_hash
 
+from . import limits
 from .errors import GivenUpError, RemoteError, attempted, explain, explained, mismatch
-from .limits import CACHE_VARIABLE, limits
+from .limits import CACHE_VARIABLE
 from .stores import Store
 
 Bytes = npt.NDArray[np.uint8]
@@ -260,14 +261,14 @@ class Fetch:
         """Wait until ranges are here, or nobody needs them; raise what the first one raised that fails."""
         waiting = set(requests)
         while waiting:
-            done, waiting = wait(waiting, min(limits().timeout, 1.0), FIRST_EXCEPTION)
+            done, waiting = wait(waiting, min(limits.timeout(), 1.0), FIRST_EXCEPTION)
             for request in done:
                 request.result()
             if waiting and self.is_dropped:
                 raise self._given_up()
-            if waiting and time.monotonic() - _requests.progress > limits().patience:
+            if waiting and time.monotonic() - _requests.progress > limits.patience():
                 raise RemoteError(
-                    f"{masked(self.extent.url)} could not be read: no answer for {limits().patience:g} seconds."
+                    f"{masked(self.extent.url)} could not be read: no answer for {limits.patience():g} seconds."
                 )
 
     def _given_up(self) -> GivenUpError:

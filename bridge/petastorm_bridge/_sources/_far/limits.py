@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 
 CACHE_VARIABLE = "PETASTORM_BRIDGE_LOCAL_CACHE"
 LIMIT_VARIABLE = "PETASTORM_BRIDGE_LOCAL_CACHE_LIMIT"
@@ -12,31 +11,19 @@ ATTEMPTS_VARIABLE = "PETASTORM_BRIDGE_REMOTE_ATTEMPTS"
 TIMEOUT_VARIABLE = "PETASTORM_BRIDGE_REMOTE_TIMEOUT"
 
 
-@dataclass(frozen=True)
-class Limits:
-    """What the environment allows.
-
-    Attributes:
-        attempts: Most attempts to fetch a file.
-        timeout: Seconds for which the store may be silent.
-    """
-
-    attempts: int
-    timeout: float
-
-    @property
-    def patience(self) -> float:
-        """Seconds after which whoever fetches a file must be taken for stuck."""
-        return self.attempts * self.timeout
+def attempts() -> int:
+    """Return the most attempts to fetch a file; ValueError if the variable is no whole number above zero."""
+    return int(_number(ATTEMPTS_VARIABLE, "5", int))
 
 
-def limits() -> Limits:
-    """Return the limits in force.
+def timeout() -> float:
+    """Return for how many seconds a store may be silent; ValueError if the variable is no number above zero."""
+    return _number(TIMEOUT_VARIABLE, "60", float)
 
-    Raises:
-        ValueError: A variable is no number above zero.
-    """
-    return Limits(int(_number(ATTEMPTS_VARIABLE, "5", int)), _number(TIMEOUT_VARIABLE, "60", float))
+
+def patience() -> float:
+    """Return after how many seconds whoever fetches a file must be taken for stuck; raises as these do."""
+    return attempts() * timeout()
 
 
 def cache_limit() -> int | None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from petastorm_bridge._workers.locks import ForkSafeLock
 
-from .limits import limits
+from . import limits
 
 PIECE_BYTES = 256 << 10
 """How much of a long answer is read at once: few enough bytes that the processor's cache still has them when they are
@@ -88,7 +88,7 @@ _making_clients = ForkSafeLock()
 
 def _client(is_unsigned: bool) -> Any:
     with _making_clients:
-        return _client_of(is_unsigned, limits().timeout, _settings(), os.getpid())
+        return _client_of(is_unsigned, limits.timeout(), _settings(), os.getpid())
 
 
 @functools.lru_cache(maxsize=4)

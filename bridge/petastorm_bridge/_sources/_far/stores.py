@@ -18,8 +18,8 @@ from petastorm_bridge.fs_utils import masked, without_secrets
 from petastorm_bridge.mds.errors import DatasetNotFoundError, missing_extra
 from petastorm_bridge.mds.files import open_regular, read_into
 
+from . import limits
 from .errors import explain
-from .limits import limits
 from .s3 import S3Store, single_requests, thread_buffer
 
 _STREAMING_ONLY = {"alipan", "azure", "azure-dl", "oci"}  # schemes that fsspec does not know
@@ -126,7 +126,7 @@ class _StreamingStore:
         return self._local.downloader
 
     def fetch(self, url: str, path: str) -> None:
-        self.downloader(url).download(url, path, limits().timeout)
+        self.downloader(url).download(url, path, limits.timeout())
 
     def open(self, url: str) -> AbstractContextManager[Pieces]:
         raise io.UnsupportedOperation(f"{masked(url)} comes whole")
@@ -166,7 +166,7 @@ class FsspecStore:
 
 def _with_limits(scheme: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return options for one attempt within the time limit; what the user has set stays."""
-    timeout = limits().timeout
+    timeout = limits.timeout()
     if scheme in _S3:
         config = single_requests(timeout) | dict(options.get("config_kwargs") or {})
         return {**options, "config_kwargs": config}
@@ -190,7 +190,7 @@ def open_store(url: str, storage_options: Mapping[str, Any] | None) -> Store:
         ValueError: Nothing knows the scheme, or the limits in the environment are no numbers.
         TypeError: The options are of another package.
     """
-    limits()
+    limits.patience()  # says what is wrong with the variables
     scheme = urlparse(url).scheme
     if storage_options:
         fs_utils.check_options(scheme, storage_options)
