@@ -2,13 +2,16 @@
 
 import errno
 import gc
+import http.server
 import os
 import pickle
+import re
 import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 
 import fsspec
@@ -465,6 +468,46 @@ class TestParquet:
             ids_of("memory://bucket/nope")
         with pytest.raises(OSError, match="Passed non-file path: /bucket/nope"):
             ids_of(["memory://bucket/nope.parquet"])
+
+
+class WebServer(http.server.SimpleHTTPRequestHandler):
+    """A web server that knows ranges."""
+
+    def do_GET(self):
+        asked = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
+        if not asked:
+            super().do_GET()
+            return
+        data = Path(self.translate_path(self.path)).read_bytes()
+        start, stop = int(asked[1]), min(int(asked[2]) + 1, len(data))
+        self.send_response(206)
+        self.send_header("Content-Range", f"bytes {start}-{stop - 1}/{len(data)}")
+        self.send_header("Content-Length", str(stop - start))
+        self.end_headers()
+        self.wfile.write(data[start:stop])
+
+    def end_headers(self):
+        self.send_header("Accept-Ranges", "bytes")
+        super().end_headers()
+
+    def log_message(self, *args):
+        pass
+
+
+def test_parquet_on_a_web_server(tmp_path):
+    """Whose files come whole if they are copied."""
+    pytest.importorskip("aiohttp", reason="asks the server")
+    pq.write_table(pa.table({"id": np.arange(1000)}), tmp_path / "a.parquet", row_group_size=300)
+    handler = partial(WebServer, directory=str(tmp_path))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            place = f"http://127.0.0.1:{server.server_port}"
+            assert ids_of([f"{place}/a.parquet"]) == ids_of(f"{place}/") == list(range(1000))
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def test_urls_of_several_places(memory):

@@ -164,7 +164,7 @@ def _open_files(
     from .table import open_table
 
     make_far = None
-    if store is not None:
+    if store is not None and store.range_bytes is not None:
         prefix = f"{urlparse(url).scheme}://" if url else ""
         make_far = functools.partial(FarFiles, store, prefix=prefix, settings=settings)
     table = None
