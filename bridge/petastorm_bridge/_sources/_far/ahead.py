@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from petastorm_bridge._workers.file_lock import locked
-from petastorm_bridge._workers.locks import ForkSafeLock, renew_in_forks
+from petastorm_bridge._workers.locks import renew_in_forks
 from petastorm_bridge._workers.threads import Threads
 from petastorm_bridge.fs_utils import masked
 from petastorm_bridge.mds.verified import note_hash
@@ -47,7 +47,6 @@ class Fetcher:
     def __init__(self, store: Store, copies: Copies) -> None:
         self._store = store
         self.copies = copies
-        self._lock = ForkSafeLock()
         self.renew()
         renew_in_forks(self)
 
@@ -56,6 +55,7 @@ class Fetcher:
 
     def renew(self) -> None:
         """Forget what is under way, without stopping it."""
+        # Without a lock: each thread does one thing with it at a time.
         self._wanted: dict[str, tuple[Fetch, Future[Bytes | None]]] = {}
 
     def path(self, extent: Extent) -> str:
@@ -84,20 +84,18 @@ class Fetcher:
         Returns:
             How many bytes that takes; 0 if it is here or on its way.
         """
-        with self._lock:
-            if extent.name in self._wanted or self.inode(extent) is not None:
-                return 0
-            fetch = Fetch(self._store, extent, beginning)
-            future = _shards.submit(lambda: self._fetch(fetch, is_for_others=is_for_others))
-            # Last, as Ctrl-C may come while a thread starts, and `stop` looks at the future of each.
-            self._wanted[extent.name] = fetch, future
+        if extent.name in self._wanted or self.inode(extent) is not None:
+            return 0
+        fetch = Fetch(self._store, extent, beginning)
+        future = _shards.submit(lambda: self._fetch(fetch, is_for_others=is_for_others))
+        # Last, as Ctrl-C may come while a thread starts, and `stop` looks at the future of each.
+        self._wanted[extent.name] = fetch, future
         future.add_done_callback(lambda _: fetch.end_beginning())
         return extent.size
 
     def beginning(self, extent: Extent) -> Bytes | None:
         """Wait for the first bytes of an extent that is on its way; None if they do not come before it."""
-        with self._lock:
-            fetch, future = self._wanted.get(extent.name, (None, None))
+        fetch, future = self._wanted.get(extent.name, (None, None))
         if fetch is None or future is None or future.done():
             return None
         return fetch.beginning.result()
@@ -112,13 +110,9 @@ class Fetcher:
         Returns:
             None if it is at :meth:`path`, its bytes where there was no room for it.
 
-        Raises:
-            DatasetNotFoundError: The file is not there.
-            RemoteAccessError: The store refuses.
-            DatasetError: It cannot be read, or is not what the index says, in several attempts.
+        Raises as :class:`~.fetch.Fetch`.
         """
-        with self._lock:
-            _, future = self._wanted.pop(extent.name, (None, None))
+        _, future = self._wanted.pop(extent.name, (None, None))
         if damaged is None and future is None and self.inode(extent) is not None:
             return None
         if future is None or future.cancel():
@@ -127,8 +121,7 @@ class Fetcher:
 
     def stop(self) -> None:
         """Drop what was wanted; what is under way is given up."""
-        with self._lock:
-            wanted, self._wanted = self._wanted, {}
+        wanted, self._wanted = self._wanted, {}
         for fetch, future in wanted.values():
             fetch.is_dropped = True
             future.cancel()
