@@ -47,12 +47,7 @@ class FarFiles:
         self.ahead = Fetcher(store, copies)
 
     def open(self, index: int, footer: Any, group: int, names: Collection[str]) -> pa.PythonFile:
-        """Return a file for Arrow, once the columns of a row group are here.
-
-        Raises:
-            DatasetNotFoundError: It is gone.
-            DatasetError: It cannot be read in several attempts.
-        """
+        """Return a file for Arrow, once the columns of a row group are here; raises as :class:`Fetch`."""
         file = self._files[index]
         parts = []
         for extent in self.extents(index, footer, group, names):

@@ -202,10 +202,8 @@ def _lock_with_others(directory: str) -> int | None:
             if is_at(lock, path):
                 if not os.fstat(lock).st_size:
                     os.write(lock, _MARK)
-                os.utime(path)
+                os.utime(lock)
                 return lock
-        except FileNotFoundError:
-            pass
         except OSError:
             os.close(lock)
             return None
