@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from typing import Any
 
 from petastorm_bridge._workers.file_lock import locked
@@ -90,7 +90,7 @@ class Fetcher:
         future = _shards.submit(lambda: self._fetch(fetch, is_for_others=is_for_others))
         # Last, as Ctrl-C may come while a thread starts, and `stop` looks at the future of each.
         self._wanted[extent.name] = fetch, future
-        future.add_done_callback(lambda _: fetch.end_beginning())
+        future.add_done_callback(lambda _: fetch.beginning.cancel())
         return extent.size
 
     def beginning(self, extent: Extent) -> Bytes | None:
@@ -98,7 +98,9 @@ class Fetcher:
         fetch, future = self._wanted.get(extent.name, (None, None))
         if fetch is None or future is None or future.done():
             return None
-        return fetch.beginning.result()
+        with contextlib.suppress(CancelledError):
+            return fetch.beginning.result()
+        return None
 
     def get(self, extent: Extent, damaged: int | None = None) -> Bytes | None:
         """Wait until an extent is here.

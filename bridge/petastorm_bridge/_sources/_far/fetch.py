@@ -71,7 +71,7 @@ class Fetch:
     Attributes:
         extent: What is fetched.
         is_dropped: Whether it is no longer needed, so that fetching is given up.
-        beginning: Has the first bytes as soon as they are here; None if they do not come before the others.
+        beginning: Gets the first bytes as soon as they are here; cancelled if they do not come before the others.
 
     Args:
         store: Where the file is.
@@ -88,17 +88,12 @@ class Fetch:
         self._store = store
         self.extent = extent
         self.is_dropped = False
-        self.beginning: Future[Bytes | None] = Future()
-        self._beginning_bytes = beginning
         self._priority = next(_priorities)
         self._comes_whole = store.range_bytes is None or extent.size == UNKNOWN_SIZE
+        self._beginning_bytes = beginning
+        self.beginning: Future[Bytes] = Future()
         if not beginning or self._comes_whole:
-            self.end_beginning()
-
-    def end_beginning(self) -> None:
-        """Let nobody wait for first bytes any more."""
-        if not self.beginning.done():
-            self.beginning.set_result(None)
+            self.beginning.cancel()
 
     def to_file(self, path: str, *, has_lock: bool = False) -> None:
         """Copy the bytes so that ``path`` is never anything but all of them.
@@ -206,8 +201,8 @@ class Fetch:
             with putting:
                 if is_over.is_set():
                     return
-                if not self.beginning.done():
-                    here = part[: max(0, len(first) - position)]
+                if position < len(first):
+                    here = part[: len(first) - position]
                     first[position : position + len(here)] = here
                 put(position, part)
 
