@@ -7,7 +7,7 @@ import time
 import pytest
 from forks import in_fork
 
-from petastorm_bridge._workers.threads import Threads
+from petastorm_bridge._workers.threads import Threads, each_at_once
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:This process .* is multi-threaded:DeprecationWarning"
@@ -92,6 +92,18 @@ def test_what_waits_is_cancelled_at_the_end(no_leaks, is_closed):
             go.set()
         assert waiting.cancelled()
         assert running.result(20)
+
+
+def test_where_one_of_many_fails_none_is_asked_again():
+    asked = []
+
+    def fail(number):
+        asked.append(number)
+        raise RuntimeError(f"{number} is damaged")
+
+    with pytest.raises(RuntimeError, match="0 is damaged"):
+        each_at_once(fail, range(100), is_far=True)
+    assert len(asked) == len(set(asked))
 
 
 def test_what_comes_after_the_end_is_cancelled():

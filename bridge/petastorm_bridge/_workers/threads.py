@@ -222,9 +222,11 @@ def each_at_once(
     """
     items = list(items)
     if is_far and items:
-        try:
-            with ThreadPoolExecutor(min(_REQUESTS_AT_ONCE, len(items))) as pool:
-                return list(pool.map(function, items))
-        except RuntimeError:  # Python is exiting, and starts no threads any more
-            pass
+        with ThreadPoolExecutor(min(_REQUESTS_AT_ONCE, len(items))) as pool:
+            try:
+                results = pool.map(function, items)
+            except RuntimeError:  # Python is exiting, and starts no threads any more
+                pass
+            else:
+                return list(results)
     return list(map(function, items))
