@@ -21,10 +21,10 @@ from growth import assert_grows_linearly, count_calls
 
 from petastorm_bridge import TransformSpec, make_batch_reader
 from petastorm_bridge._blocks.columns import NullFacts
+from petastorm_bridge._sources.files_source import FilesSource
 from petastorm_bridge._sources.mds import named_shards
 from petastorm_bridge._sources.parquet import ParquetSource
 from petastorm_bridge._sources.parquet_files import Partition
-from petastorm_bridge._sources.parquet_reading import ParquetFiles
 from petastorm_bridge.errors import DatasetError, DatasetNotFoundError
 
 
@@ -578,14 +578,14 @@ def test_footers_are_read_by_several_threads_where_the_disk_is_slow(tmp_path, mo
     for number in range(40):
         pq.write_table(pa.table({"id": [number]}), tmp_path / f"{number:02}.parquet")
     threads = set()
-    read = ParquetFiles._read_footer
+    opened = FilesSource._open
 
     def slow(*arguments):
         threads.add(threading.get_ident())
         time.sleep(0.005)
-        return read(*arguments)
+        return opened(*arguments)
 
-    monkeypatch.setattr(ParquetFiles, "_read_footer", slow)
+    monkeypatch.setattr(FilesSource, "_open", slow)
     with make_batch_reader(f"file://{tmp_path}", shuffle_row_groups=False, num_epochs=1) as reader:
         assert [int(id_) for group in reader for id_ in group.id] == list(range(40))
     assert len(threads) > 2

@@ -2,27 +2,42 @@
 
 from __future__ import annotations
 
-import copy
+import inspect
+import os
+import time
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyarrow import parquet
+from pyarrow import fs, parquet
 
 from petastorm_bridge._blocks.columns import Column
 from petastorm_bridge._blocks.pandas_metadata import noted_names
+from petastorm_bridge._workers.threads import each_at_once
+from petastorm_bridge.mds.access import is_far
+from petastorm_bridge.mds.errors import DatasetError
 from petastorm_bridge.mds.shard import Rows
 
 from ._far.fetch import Extent
-from .parquet_reading import ParquetFiles, naming, one_array, rows_of, shown
-from .parquet_schema import ColumnsDifferError, Footer, null_facts
+from .far_parquet import MakeFar
+from .parquet_files import File
+from .parquet_reading import naming, rows_of, shown
+from .parquet_schema import ColumnsDifferError, Footer, Schemas, null_facts
 from .source import RowGroup, Source, build_schema, number_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+_TRIED = 16  # files of a near directory that are read before threads are started, which help only if disks are slow
+# Pages carry checksums, which Spark writes and Arrow compares from release 15 on.
+_CHECKSUMS: dict[str, Any] = (
+    {"page_checksum_verification": True}
+    if "page_checksum_verification" in inspect.signature(parquet.ParquetFile).parameters
+    else {}
+)
 
 
 class Group(NamedTuple):
@@ -40,42 +55,73 @@ class Group(NamedTuple):
 
 
 class FilesSource(Source):
-    """Row groups of Parquet files.
+    """Row groups of Parquet files, which are opened again and again.
+
+    Pickles without footers, which are large and quickly read again.
+
+    Args:
+        files: What was found when the table was opened.
+        filesystem: Where they are.
+        make_far: Makes what fetches columns of files that are far away; None for near ones.
+        options: Of ``pyarrow.parquet.ParquetFile``.
 
     Attributes:
+        files: As given.
+        stored: What each file calls the columns that it holds, by their names in the source.
         unchecked: The footer of each file, until the source is narrowed.
+
+    Raises:
+        DatasetError: A file is damaged or no Parquet file, or is gone.
     """
 
-    def __init__(self, files: ParquetFiles) -> None:
-        self._files = files
-        self._groups: Sequence[Group]
-        self.ahead = None if files.far is None else files.far.ahead
-        self.unchecked: Sequence[Footer] = files.read_footers() if files.files else []
+    stored: Sequence[Mapping[str, str]]
+    _groups: Sequence[Group]
+    _lacking: Collection[str] = ()  # columns that some file has nothing but nulls for
+
+    def __init__(
+        self,
+        files: Sequence[File],
+        filesystem: fs.FileSystem,
+        make_far: MakeFar | None = None,
+        **options: Any,
+    ) -> None:
+        self.files = files
+        self._filesystem = filesystem
+        self._options = {**_CHECKSUMS, **options}
+        self._far = None if make_far is None else make_far(files)
+        self.ahead = None if self._far is None else self._far.ahead
+        self._is_local = isinstance(filesystem, fs.LocalFileSystem)
+        # Another file may come in the place of one, with its size and time. On mounts inodes may change by themselves.
+        self._inodes: dict[int, int] = {}
+        self._footers: dict[int, Any] = {}
+        self.unchecked: Sequence[Footer] = self._read_footers()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "unchecked": []}  # large, and of no use once narrowed
+        return {**self.__dict__, "unchecked": [], "_footers": {}}
 
     @abstractmethod
-    def stored(self, file: int) -> Mapping[str, str]:
-        """Return what a file calls the columns that it holds, by their names in the source."""
+    def constant(self, file: int, name: str, rows: int) -> Column:
+        """Return rows of a column that a file does not hold: it has one value all over the file."""
 
-    @abstractmethod
-    def constant(self, file: int, name: str, rows: int) -> Column | None:
-        """Return rows of a column that has one value all over a file; None if the file holds the column."""
+    def types_of(self, names: Collection[str]) -> Mapping[str, pa.DataType]:  # noqa: ARG002 - of all
+        """Return the types of columns in which the files have to agree."""
+        return self.types
 
-    def _of_columns(
-        self, fields: Sequence[tuple[str, pa.DataType, bool]], schemas: Iterable[pa.Schema]
-    ) -> Self:
-        """Return the source of some columns, with what all files say of nulls in them."""
-        source = copy.copy(self)
-        source.schema, source.types = build_schema(fields)
-        source.nulls = null_facts(source.types, zip(self.unchecked, schemas, strict=True))
-        source.unchecked = []
+    def narrowed(self, names: Collection[str]) -> Self:
+        types = self.types_of(names)
+        fields = self.schema.fields.values()
+        source = object.__new__(type(self))  # a copy would be without the footers, as pickles are
+        vars(source).update(vars(self), unchecked=[])
+        source.schema, source.types = build_schema(
+            [(f.name, types[f.name], bool(f.nullable)) for f in fields if f.name in names]
+        )
+        footers = zip(self.unchecked, self.stored, strict=True)
+        source.nulls = null_facts(source.types, footers, self._lacking)
         return source
 
-    def path(self, file: int) -> str:
-        """Return the path of one of the files."""
-        return self._files.files[file].path
+    def metadata(self, file: int) -> Any:
+        """Return the whole footer of one of the files."""
+        return self._footers.get(file) or self._open(file).metadata
 
     def open(self, position: int) -> RowGroup:
         """Open one row group.
@@ -86,16 +132,76 @@ class FilesSource(Source):
                 opened. Stores are not asked for that.
         """
         group = self._groups[position]
-        reader = self._files.open_group(group.file, group.number, self._names_in(group.file))
-        return _FileGroup(self, group, reader)
+        self._check_unchanged(group.file)
+        source = None if self._far is None else self._far.open(*self._wanted(position))
+        return _FileGroup(self, group, self._open(group.file, source))
 
     def extents(self, position: int) -> Sequence[Extent]:
-        file, number, _ = self._groups[position]
-        return self._files.extents(file, number, self._names_in(file))
+        return () if self._far is None else self._far.extents(*self._wanted(position))
 
-    def _names_in(self, file: int) -> list[str]:
-        stored = self.stored(file)
-        return [stored[name] for name in self.types if name in stored]
+    def _wanted(self, position: int) -> tuple[int, Any, int, list[str]]:
+        """Return what is read: the number of a file, its footer, the number of a row group, names of columns in it."""
+        file, number, _ = self._groups[position]
+        stored = self.stored[file]
+        names = [stored[name] for name in self.types if name in stored]
+        return file, self.metadata(file), number, names
+
+    def _read_footers(self) -> list[Footer]:
+        """Return what is wanted of every file's footer."""
+        schemas = Schemas()
+        folders = {os.path.dirname(file.path) for file in self.files}
+        is_near = self._is_local and not any(map(is_far, folders))
+
+        def read(file: int) -> Footer:
+            path = self.files[file].path
+            if is_near:
+                self._inodes[file] = naming(path, lambda: os.stat(path).st_ino)
+            metadata = self._open(file).metadata
+            return naming(path, lambda: Footer(metadata, schemas, is_kept=file in self._footers))
+
+        numbers = range(len(self.files))
+        tried = numbers[:_TRIED] if is_near else []
+        wall, cpu = time.perf_counter(), time.thread_time()
+        footers = [read(file) for file in tried]
+        is_waiting = time.perf_counter() - wall > 2 * (time.thread_time() - cpu)
+        # Without requests and slow disks threads would only wait for each other.
+        return footers + each_at_once(read, numbers[len(tried) :], is_far=not tried or is_waiting)
+
+    def _open(self, file: int, source: Any = None, *, buffer_size: int = 0) -> parquet.ParquetFile:
+        """Open one of the files, from its path unless something else has its bytes.
+
+        The footers of several row groups are kept, and those of far files.
+        """
+        path = self.files[file].path
+        if source is None:
+            opened = self._filesystem.open_input_file
+            source = naming(path, lambda: opened(path)) if self._is_local else opened(path)
+        reader = naming(
+            path,
+            lambda: parquet.ParquetFile(
+                source,
+                metadata=self._footers.get(file),
+                pre_buffer=False,
+                buffer_size=buffer_size,
+                **self._options,
+            ),
+        )
+        # Parsing a footer takes time with its row groups, of which each would need one parse.
+        if self._far is not None or reader.num_row_groups > 1:
+            self._footers[file] = reader.metadata
+        return reader
+
+    def _check_unchanged(self, number: int) -> None:
+        if not self._is_local:
+            return
+        file = self.files[number]
+        status = naming(file.path, lambda: os.stat(file.path))
+        known = (file.size, file.mtime, self._inodes.get(number, status.st_ino))
+        if known != (status.st_size, status.st_mtime_ns, status.st_ino):
+            raise DatasetError(
+                f"{file.path} was written again while it was being read. Start anew, so that all rows are "
+                "of the same file."
+            )
 
 
 class _FileGroup:
@@ -105,27 +211,29 @@ class _FileGroup:
         self._source = source
         self._group = group
         self._reader = reader
-        self._stored = source.stored(group.file)
         self._decoded: dict[str, Column] = {}
 
     def load(self, names: Sequence[str], rows: Rows) -> dict[str, Column]:
-        missing = [n for n in names if n in self._stored and n not in self._decoded]
+        source, file = self._source, self._group.file
+        stored = source.stored[file]
+        missing = [name for name in names if name in stored and name not in self._decoded]
         if missing:  # all at once, which takes less time than one after the other
-            stored = [self._stored[name] for name in missing]
-            table = naming(self._source.path(self._group.file), lambda: self._table(stored))
-            read = {name: table.column(self._stored[name]) for name in missing}
+            columns = [stored[name] for name in missing]
+            table = naming(source.files[file].path, lambda: self._table(columns))
+            read = {name: table.column(stored[name]) for name in missing}
             del table  # what is decoded need not stay
             for name in missing:
                 self._decoded[name] = self._decode(name, read.pop(name))
-        return {name: self._column(name, rows) for name in names}
+        return {
+            name: rows_of(self._decoded[name], rows)
+            if name in stored
+            else source.constant(file, name, number_of(rows))
+            for name in names
+        }
 
-    def _column(self, name: str, rows: Rows) -> Column:
-        constant = self._source.constant(self._group.file, name, number_of(rows))
-        return rows_of(self._decoded[name], rows) if constant is None else constant
-
-    def _table(self, stored: Sequence[str]) -> pa.Table:
+    def _table(self, columns: Sequence[str]) -> pa.Table:
         number = self._group.number
-        table = self._reader.read_row_group(number, columns=stored, use_threads=False)
+        table = self._reader.read_row_group(number, columns=columns, use_threads=False)
         rows = self._reader.metadata.row_group(number).num_rows
         if table.num_rows != rows:
             raise pa.ArrowInvalid(f"a row group of {rows} rows holds {table.num_rows}")
@@ -133,7 +241,8 @@ class _FileGroup:
 
     def _decode(self, name: str, read: pa.ChunkedArray) -> Column:
         source = self._source
-        array = converted(one_array(read), source.types[name], name, source.path(self._group.file))
+        array = read.chunk(0) if read.num_chunks == 1 else read.combine_chunks()
+        array = converted(array, source.types[name], name, source.files[self._group.file].path)
         if self._group.live is not None:
             array = array.take(pa.array(self._group.live))
         # pandas' own dtypes tell a null from NaN, which NumPy's numbers do not.

@@ -5,23 +5,27 @@ from __future__ import annotations
 import posixpath
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyarrow import fs, parquet
 
-from petastorm_bridge._blocks.columns import Column, NullFacts
+from petastorm_bridge._blocks.columns import Column
 from petastorm_bridge._blocks.pandas_metadata import pandas_metadata, without_columns
 from petastorm_bridge.fs_utils import masked
 
 from .far_parquet import MakeFar
 from .files_source import FilesSource, Group, converted
 from .parquet_files import File, Partition, find_files
-from .parquet_reading import ParquetFiles, naming
+from .parquet_reading import naming
 from .parquet_schema import ColumnsDifferError, common_types, first_schema
 from .source import build_schema
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 COMMON_METADATA_NAME = "_common_metadata"
+_STREAM_BYTES = 4 << 20
 
 
 class ParquetSource(FilesSource):
@@ -52,11 +56,11 @@ class ParquetSource(FilesSource):
         make_far: MakeFar | None = None,
     ) -> None:
         self.description = masked(str(list(paths) if listed else paths[0]))
-        self._filesystem = filesystem = filesystem or fs.LocalFileSystem()
+        filesystem = filesystem or fs.LocalFileSystem()
         self._directory = None if listed else paths[0]
         files = find_files(filesystem, paths)
         self.partitions: Mapping[str, Partition] = _partitions(files)
-        super().__init__(ParquetFiles(files, filesystem, make_far))
+        super().__init__(files, filesystem, make_far)
         footers = self.unchecked
         first = first_schema([footer.schema for footer in footers])
         self.pandas_metadata = pandas_metadata(first)
@@ -64,27 +68,19 @@ class ParquetSource(FilesSource):
         fields = [(name, part.type, False) for name, part in self.partitions.items()]
         fields += [(field.name, field.type, field.nullable) for field in stored]
         self.schema, self.types = build_schema(fields)
-        self._stored = {field.name: field.name for field in stored}
-        self.nulls = dict.fromkeys(self.types, NullFacts())
+        self.stored = [{field.name: field.name for field in stored}] * len(files)
         self._groups = [Group(i, g) for i, f in enumerate(footers) for g in range(len(f.rows))]
         self.row_counts = [rows for footer in footers for rows in footer.rows]
 
-    def narrowed(self, names: Collection[str]) -> ParquetSource:
+    def narrowed(self, names: Collection[str]) -> Self:
         """Return the source of some columns; only in these do the files have to agree.
 
         Raises:
             ColumnsDifferError: A file lacks one of them, or has another kind of it.
         """
-        common = self.types_of(names)
-        fields = [
-            (field.name, common[field.name], bool(field.nullable))
-            for field in self.schema.fields.values()
-            if field.name in names
-        ]
-        source = self._of_columns(fields, [footer.schema for footer in self.unchecked])
-        source.nulls = {**source.nulls, **dict.fromkeys(self.partitions, NullFacts())}
+        source = super().narrowed(names)
         # Where files differ in a type, what pandas had in the first fits none but that.
-        changed = {name for name in names if common[name] != self.types[name]}
+        changed = {name for name, type_ in source.types.items() if type_ != self.types[name]}
         source.pandas_metadata = without_columns(self.pandas_metadata, changed)
         return source
 
@@ -106,12 +102,8 @@ class ParquetSource(FilesSource):
         types |= {name: partition.type for name, partition in self.partitions.items()}
         return {name: types[name] for name in names}
 
-    def stored(self, file: int) -> Mapping[str, str]:  # noqa: ARG002 - the same in all
-        return self._stored
-
-    def constant(self, file: int, name: str, rows: int) -> Column | None:
-        partition = self.partitions.get(name)
-        return None if partition is None else partition.column(file, rows)
+    def constant(self, file: int, name: str, rows: int) -> Column:
+        return self.partitions[name].column(file, rows)
 
     def batches(
         self, position: int, types: Mapping[str, pa.DataType], rows: int
@@ -127,14 +119,16 @@ class ParquetSource(FilesSource):
             DatasetError: As :meth:`open`; or values do not fit into the type.
         """
         index, group, _ = self._groups[position]
-        reader, path = self._files.open(index, streamed=True), self.path(index)
+        path = self.files[index].path
+        self._check_unchanged(index)
+        reader = self._open(index, buffer_size=_STREAM_BYTES)
         stored = [name for name in types if name not in self.partitions]
         batches = reader.iter_batches(rows, [group], stored, use_threads=False)
         while (batch := naming(path, lambda: next(batches, None))) is not None:
             arrays = []
             for name, type_ in types.items():
                 if name in self.partitions:
-                    value = self.partitions[name].scalar(index)
+                    value = self.partitions[name].value(index)
                     arrays.append(pa.repeat(pa.scalar(value, type_), batch.num_rows))
                 else:
                     arrays.append(converted(batch.column(name), type_, name, path))
@@ -144,18 +138,9 @@ class ParquetSource(FilesSource):
         """Return the bytes of each row group, uncompressed; of a source that is not yet narrowed."""
         return [size for footer in self.unchecked for size in footer.sizes]
 
-    def metadata(self, file: int) -> Any:
-        """Return the footer of one of the files."""
-        return self._files.metadata(file)
-
-    @property
-    def files(self) -> Sequence[File]:
-        """The files in their order."""
-        return self._files.files
-
     def path_of(self, position: int) -> str:
         """Return the path of a row group's file."""
-        return self.path(self._groups[position].file)
+        return self.files[self._groups[position].file].path
 
     def common_metadata(self, *, beside_files: bool = False) -> Mapping[bytes, bytes] | None:
         """Return what ``_common_metadata`` holds for others than Parquet; None without that file.
@@ -168,10 +153,10 @@ class ParquetSource(FilesSource):
             DatasetError: The file is damaged.
         """
         directory = self._directory
-        if directory is None or [file.path for file in self._files.files] == [directory]:
+        if directory is None or [file.path for file in self.files] == [directory]:
             if not beside_files:
                 return None
-            paths = [posixpath.dirname(file.path) for file in self._files.files]
+            paths = [posixpath.dirname(file.path) for file in self.files]
             directory = posixpath.commonpath(paths)
             while "=" in posixpath.basename(directory):
                 directory = posixpath.dirname(directory)
@@ -186,7 +171,7 @@ class ParquetSource(FilesSource):
         """Return how many row groups each file has that has any, by its path below the directory that was asked for."""
         assert self._directory is not None
         directory = self._filesystem.normalize_path(self._directory)
-        counts = Counter(self.path(group.file) for group in self._groups)
+        counts = Counter(self.files[group.file].path for group in self._groups)
         return {posixpath.relpath(path, directory): count for path, count in counts.items()}
 
     def key(self, position: int) -> tuple[Any, ...]:

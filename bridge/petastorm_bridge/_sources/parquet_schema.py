@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -25,19 +25,13 @@ class _TwiceError(DatasetError, KeyError):
 def first_schema(schemas: Sequence[pa.Schema]) -> pa.Schema:
     """Return the first file's columns; those without a type there have that of the next file."""
     first = schemas[0]
-    untyped = [field.name for field in first if pa.types.is_null(field.type)]
-    if not untyped or len(set(first.names)) < len(first.names):
-        return first
-    types: dict[str, pa.DataType] = {}
-    for schema in schemas[1:]:
-        for name in untyped:
-            at = schema.get_field_index(name)
-            if at >= 0 and not pa.types.is_null(schema.field(at).type):
-                types.setdefault(name, schema.field(at).type)
-        if len(types) == len(untyped):
-            break
-    fields = [field.with_type(types.get(field.name, field.type)) for field in first]
-    return pa.schema(fields, first.metadata)
+    for position, field in enumerate(first):
+        if pa.types.is_null(field.type):
+            places = ((schema, schema.get_field_index(field.name)) for schema in schemas)
+            types = (schema.field(at).type for schema, at in places if at >= 0)
+            type_ = next((type_ for type_ in types if not pa.types.is_null(type_)), field.type)
+            first = first.set(position, field.with_type(type_))
+    return first
 
 
 def common_types(
@@ -55,9 +49,9 @@ def common_types(
                 f"{', '.join(schemas[0].names)}. Leave it out with schema_fields."
             )
     common = {name: schemas[0].field(name) for name in names}
-    previous: pa.Schema | None = schemas[0]
+    previous = schemas[0]
     for path, schema in zip(paths, schemas, strict=True):
-        if previous is not None and schema.equals(previous):
+        if schema.equals(previous):
             continue
         previous = schema
         for name in names:
@@ -86,6 +80,10 @@ def _unified(known: pa.Field, current: pa.Field, path: str) -> pa.Field:
         ) from error
 
 
+_Leaves = dict[str, tuple[int, bool, bool]]
+"""Of each column the number of its first leaf, and whether it is one of lists or of nothing but nulls."""
+
+
 class Schemas:
     """Makes Arrow schemas of footers, for any number of threads; most files have the same, which is large.
 
@@ -93,16 +91,29 @@ class Schemas:
     """
 
     def __init__(self) -> None:
-        self._last: tuple[Any, pa.Schema] = (None, None)
+        self._last: tuple[Any, pa.Schema, _Leaves] = (None, None, {})
 
-    def of(self, metadata: Any) -> pa.Schema:
-        """Return the schema of a file, given its footer."""
+    def of(self, metadata: Any) -> tuple[pa.Schema, _Leaves]:
+        """Return the schema of a file, given its footer, and where its columns are."""
         asked = metadata.schema, metadata.metadata
-        stored, schema = self._last
+        stored, schema, leaves = self._last
         if asked != stored:
             schema = metadata.schema.to_arrow_schema()
-            self._last = asked, schema
-        return schema
+            leaves, position = {}, 0
+            for field in schema:
+                type_ = field.type
+                leaves[field.name] = position, is_list(type_), pa.types.is_null(type_)
+                position += _leaf_count(type_)
+            self._last = asked, schema, leaves
+        return schema, leaves
+
+
+def _leaf_count(type_: pa.DataType) -> int:
+    if isinstance(type_, pa.BaseExtensionType):
+        return _leaf_count(type_.storage_type)
+    if type_.num_fields:
+        return sum(_leaf_count(type_.field(i).type) for i in range(type_.num_fields))
+    return 1
 
 
 class Footer:
@@ -115,7 +126,7 @@ class Footer:
 
     Args:
         metadata: The footer.
-        schema: See above.
+        schemas: Make its schema.
         is_kept: Whether it stays in memory anyway and can be asked later. All that may be asked is looked
             up at once otherwise.
 
@@ -123,103 +134,68 @@ class Footer:
         pa.ArrowInvalid: It does not agree with itself on how many rows there are.
     """
 
-    def __init__(self, metadata: Any, schema: pa.Schema, *, is_kept: bool) -> None:
+    def __init__(self, metadata: Any, schemas: Schemas, *, is_kept: bool) -> None:
         groups = [metadata.row_group(group) for group in range(metadata.num_row_groups)]
-        self.schema = schema
+        self.schema, self._leaves = schemas.of(metadata)
         self.rows = [int(group.num_rows) for group in groups]
         self.sizes = [int(group.total_byte_size) for group in groups]
         if sum(self.rows) != metadata.num_rows or min(self.rows, default=0) < 0:
             raise pa.ArrowInvalid(
                 f"{metadata.num_rows} rows in all are not those of the row groups, {self.rows[:20]}"
             )
-        self._metadata = metadata if is_kept else None
-        self._nulls: tuple[frozenset[int], frozenset[int]] = (frozenset(), frozenset())
+        self._groups = groups
+        self._nulls = frozenset[str]()
         if not is_kept:
-            pairs = [
-                (leaf, _null_kinds(group, leaf))
-                for group in groups
-                for leaf in range(metadata.num_columns)
-            ]
-            self._nulls = (
-                frozenset(leaf for leaf, (in_rows, _) in pairs if in_rows),
-                frozenset(leaf for leaf, (_, in_lists) in pairs if in_lists),
-            )
+            self._nulls, self._groups = frozenset(self.with_nulls(self._leaves)), []
 
-    def with_nulls(self, leaves: Mapping[str, int], lists: Mapping[str, bool]) -> set[str]:
-        """Return those columns that hold nulls, or whose lists do.
+    def with_nulls(self, names: Iterable[str]) -> Collection[str]:
+        """Return those columns of the file that hold nulls, or whose lists do.
 
-        Args:
-            leaves: The number of each column.
-            lists: Whether it is one of lists.
+        Those without statistics count as without nulls: their row groups are then shown one by one
+        as pandas shows them, which is what Petastorm does.
         """
-        if self._metadata is None:
-            return {name for name, leaf in leaves.items() if leaf in self._nulls[lists[name]]}
-        asked, null_columns = dict(leaves), set()
-        for number in range(len(self.rows)):
-            group = self._metadata.row_group(number)
-            having = {n for n, leaf in asked.items() if _null_kinds(group, leaf)[lists[n]]}
-            null_columns |= having
-            asked = {name: leaf for name, leaf in asked.items() if name not in having}
-            if not asked:
-                break
+        if not self._groups:
+            return self._nulls.intersection(names)
+        null_columns = set()
+        for name in names:
+            leaf, is_of_lists, is_of_nulls = self._leaves[name]
+            for group in self._groups:
+                if _has_nulls(group, leaf, is_of_lists) or (is_of_nulls and group.num_rows):
+                    null_columns.add(name)
+                    break
         return null_columns
 
 
-def null_facts(
-    types: Mapping[str, pa.DataType], files: Iterable[tuple[Footer, pa.Schema]]
-) -> dict[str, NullFacts]:
-    """Return what the row groups' statistics tell of nulls in each column.
-
-    Columns without statistics count as without nulls: their row groups are then shown one by one
-    as pandas shows them, which is what Petastorm does.
-    """
-    lists = {name: is_list(type_) for name, type_ in types.items()}
-    null_columns: set[str] = set()
-    previous: pa.Schema | None = None
-    leaves: dict[str, int] = {}
-    untyped: set[str] = set()
-    for footer, schema in files:
-        if previous is None or not (schema is previous or schema.equals(previous)):
-            leaves = {name: leaf for name, leaf in _leaves(schema).items() if name in types}
-            untyped = {name for name in leaves if pa.types.is_null(schema.field(name).type)}
-            previous = schema
-        if any(footer.rows):
-            null_columns |= untyped
-            leaves = {name: leaf for name, leaf in leaves.items() if name not in null_columns}
-            null_columns |= footer.with_nulls(leaves, lists)
-    return {
-        name: NullFacts(
-            rows=name in null_columns and not lists[name],
-            elements=name in null_columns and lists[name],
-        )
-        for name in types
-    }
-
-
-def _leaves(schema: pa.Schema) -> dict[str, int]:
-    """Return the number of the leaf column that holds a flat or list column."""
-    position = 0
-    leaves = {}
-    for field in schema:
-        leaves[field.name] = position
-        position += _leaf_count(field.type)
-    return leaves
-
-
-def _leaf_count(type_: pa.DataType) -> int:
-    if isinstance(type_, pa.BaseExtensionType):
-        return _leaf_count(type_.storage_type)
-    if type_.num_fields:
-        return sum(_leaf_count(type_.field(i).type) for i in range(type_.num_fields))
-    return 1
-
-
-def _null_kinds(row_group: Any, leaf: int) -> tuple[bool, bool]:
-    """Return whether a leaf column has nulls, and, if it is one of lists, whether their elements are."""
+def _has_nulls(row_group: Any, leaf: int, is_of_lists: bool) -> bool:
     column = row_group.column(leaf)
     statistics = column.statistics
     if statistics is None or not statistics.has_null_count or not statistics.null_count:
-        return False, False
+        return False
     # A list counts as one null value when it is null or empty itself. If that is all there is, the
     # group has no elements whose type nulls could change.
-    return True, not column.num_values == statistics.null_count == row_group.num_rows
+    return not (is_of_lists and column.num_values == statistics.null_count == row_group.num_rows)
+
+
+def null_facts(
+    types: Mapping[str, pa.DataType],
+    files: Iterable[tuple[Footer, Mapping[str, str]]],
+    lacking: Collection[str] = (),
+) -> dict[str, NullFacts]:
+    """Return what is known of nulls in each column.
+
+    Args:
+        types: The columns.
+        files: Of each file the footer, and what it calls the columns that it holds.
+        lacking: Columns that some file has nothing but nulls for.
+    """
+    left = set(types)
+    for footer, stored in files:
+        held = {stored[name]: name for name in left if name in stored}
+        left -= {held[name] for name in footer.with_nulls(held)}
+    return {
+        name: NullFacts(
+            rows=name in lacking or (name not in left and not is_list(type_)),
+            elements=name not in left and is_list(type_),
+        )
+        for name, type_ in types.items()
+    }

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 from pyarrow import fs
 
-from petastorm_bridge._blocks.columns import Column, NullFacts
+from petastorm_bridge._blocks.columns import Column
 from petastorm_bridge.fs_utils import masked
 from petastorm_bridge.mds.errors import DatasetNotFoundError
 
@@ -18,7 +18,7 @@ from .far_parquet import MakeFar
 from .files_source import FilesSource, Group
 from .live_table import LiveColumn, LiveFile, LiveTable
 from .parquet_files import File
-from .parquet_reading import ParquetFiles, shown
+from .parquet_reading import shown
 from .parquet_schema import Footer
 from .source import build_schema
 from .table_formats import DELTA, TableFormatError, TablePlace
@@ -42,7 +42,11 @@ def open_table(place: TablePlace, make_far: MakeFar | None = None) -> TableSourc
         else:
             from .iceberg import read_iceberg as read
     except ImportError as error:
-        raise place.not_installed() from error
+        name = place.format.name.lower()
+        raise place.refused(
+            f"Which rows are live is read with {place.format.package}, which is not installed: pip "
+            f"install 'petastorm-bridge[{name}]'."
+        ) from error
     try:
         live = read(place)
     except TableFormatError:
@@ -74,69 +78,40 @@ class TableSource(FilesSource):
     def __init__(self, place: TablePlace, live: LiveTable, make_far: MakeFar | None = None) -> None:
         self.suffix = live.suffix
         self.description = f"{masked(place.path)} ({place.format.name} version {live.version})"
-        self._columns = {column.name: column for column in live.columns}
         files = _present_files(place, live.files)
-        super().__init__(
-            ParquetFiles(files, place.filesystem, make_far, coerce_int96_timestamp_unit="us")
-        )
+        super().__init__(files, place.filesystem, make_far, coerce_int96_timestamp_unit="us")
         footers = self.unchecked
-        self._contents = [
-            _contents(place, live.columns, file, footer.schema)
-            for file, footer in zip(live.files, footers, strict=True)
-        ]
         fields = [(column.name, column.type, column.nullable) for column in live.columns]
         self.schema, self.types = build_schema(fields)
-        self.nulls = dict.fromkeys(self.types, NullFacts())
+        self.stored = [
+            _stored(place, live.columns, file, footer.schema)
+            for file, footer in zip(live.files, footers, strict=True)
+        ]
+        self._constants = [
+            {
+                column.name: file.constants.get(column.name, column.default)
+                for column in live.columns
+                if column.name not in stored
+            }
+            for file, stored in zip(live.files, self.stored, strict=True)
+        ]
+        self._lacking = {
+            name
+            for constants in self._constants
+            for name, value in constants.items()
+            if value is None or not value.is_valid
+        }
         self._groups = list(_live_groups(place, footers, live.files))
         self.row_counts = [
             footers[file].rows[number] if live is None else len(live)
             for file, number, live in self._groups
         ]
 
-    def narrowed(self, names: Collection[str]) -> TableSource:
-        """Return the source of some columns, with what all files say of nulls in them."""
-        fields = [(n, self.types[n], self._columns[n].nullable) for n in self.types if n in names]
-        source = self._of_columns(
-            fields,
-            [
-                _renamed(footer.schema, contents.stored)
-                for footer, contents in zip(self.unchecked, self._contents, strict=True)
-            ],
-        )
-        lacking = {
-            name
-            for contents in self._contents
-            for name, value in contents.constants.items()
-            if not value.is_valid
-        }
-        source.nulls = {
-            name: NullFacts(facts.rows or name in lacking, facts.elements)
-            for name, facts in source.nulls.items()
-        }
-        return source
-
-    def stored(self, file: int) -> Mapping[str, str]:
-        return self._contents[file].stored
-
-    def constant(self, file: int, name: str, rows: int) -> Column | None:
+    def constant(self, file: int, name: str, rows: int) -> Column:
         """Return rows of a partition column, or of one that the file is older than."""
-        value = self._contents[file].constants.get(name)
-        if value is None:
-            return None
-        return shown(pa.repeat(value, rows) if value.is_valid else pa.nulls(rows, value.type))
-
-
-@dataclass(frozen=True)
-class _Contents:
-    """Which columns one file holds.
-
-    Attributes:
-        stored: Names in the file by names in the table.
-        constants: The columns that have one value all over the file.
-    """
-
-    stored: Mapping[str, str]
-    constants: Mapping[str, pa.Scalar]
+        value = self._constants[file][name]
+        is_null = value is None or not value.is_valid
+        return shown(pa.nulls(rows, self.types[name]) if is_null else pa.repeat(value, rows))
 
 
 def _present_files(place: TablePlace, files: Sequence[LiveFile]) -> list[File]:
@@ -153,9 +128,10 @@ def _present_files(place: TablePlace, files: Sequence[LiveFile]) -> list[File]:
     return [File(info.path, (), info.size, info.mtime_ns) for info in infos]
 
 
-def _contents(
+def _stored(
     place: TablePlace, columns: Sequence[LiveColumn], file: LiveFile, schema: pa.Schema
-) -> _Contents:
+) -> dict[str, str]:
+    """Return what a file calls the columns that it holds, by their names in the table."""
     by_id = {
         int(field.metadata[_FIELD_ID]): field.name
         for field in schema
@@ -163,34 +139,17 @@ def _contents(
     }
     names = set(schema.names)
     stored = {}
-    constants = {}
     for column in columns:
-        stored_name = None
         if by_id and column.field_id is not None:
-            stored_name = by_id.get(column.field_id)
+            stored[column.name] = by_id.get(column.field_id)
         elif column.stored_names:
-            stored_name = next((name for name in column.stored_names if name in names), None)
+            stored[column.name] = next((n for n in column.stored_names if n in names), None)
         elif column.name not in file.constants:
             raise place.refused(
                 f"{file.path} has no field ids, and the table has no name mapping that says which of "
                 f"its columns is {column.name!r}."
             )
-        if stored_name is not None:
-            stored[column.name] = stored_name
-        elif column.name in file.constants:
-            constants[column.name] = file.constants[column.name]
-        else:
-            default = column.default
-            constants[column.name] = pa.scalar(None, column.type) if default is None else default
-    return _Contents(stored, constants)
-
-
-def _renamed(schema: pa.Schema, stored: Mapping[str, str]) -> pa.Schema:
-    """Return a file's schema with the table's names; what the table lacks gets names it cannot have."""
-    names = {name: logical for logical, name in stored.items()}
-    return pa.schema(
-        [field.with_name(names.get(field.name, f"\0{field.name}")) for field in schema]
-    )
+    return {name: stored_name for name, stored_name in stored.items() if stored_name is not None}
 
 
 def _live_groups(
