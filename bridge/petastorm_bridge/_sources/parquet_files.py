@@ -64,16 +64,16 @@ class Partition:
     def __init__(self, values: Sequence[str]) -> None:
         codes: dict[str, int] = {}
         self._codes = [codes.setdefault(value, len(codes)) for value in values]
-        self.type, self._values = _typed(list(codes))
+        self._values: list[Any] = list(codes)
+        self.type = pa.string()
+        with contextlib.suppress(ValueError, OverflowError):
+            self._values = pa.array([int(value) for value in codes], pa.int64()).to_pylist()
+            self.type = pa.int64()
 
     def value(self, file: int) -> Any:
         """Return the value of one file as Petastorm hands it out: ``numpy.int64`` or ``numpy.str_``."""
         value = self._values[self._codes[file]]
         return np.str_(value) if isinstance(value, str) else np.int64(value)
-
-    def scalar(self, file: int) -> str | int:
-        """Return the value of one file as plain Python."""
-        return self._values[self._codes[file]]  # type: ignore[no-any-return] # text or numbers
 
     @cached_property
     def dtype(self) -> Any:
@@ -90,15 +90,6 @@ class Partition:
         import pandas as pd
 
         return pd.Categorical.from_codes(np.full(rows, self._codes[file], np.int32), dtype=dtype)
-
-
-def _typed(values: list[str]) -> tuple[pa.DataType, list[Any]]:
-    try:
-        numbers = [int(value) for value in values]
-        pa.array(numbers, pa.int64())
-    except (ValueError, OverflowError):
-        return pa.string(), values
-    return pa.int64(), numbers
 
 
 def find_files(filesystem: fs.FileSystem, paths: Sequence[str]) -> list[File]:
@@ -118,12 +109,14 @@ def find_files(filesystem: fs.FileSystem, paths: Sequence[str]) -> list[File]:
         if "\0" in path:
             raise NotAFileError(f"Passed non-file path: {path!r}. Paths hold no NUL characters.")
     if len(paths) == 1:
+        is_local = isinstance(filesystem, fs.LocalFileSystem)
         # Listed before it is known to be a directory: one request less.
-        directory = None
-        with contextlib.suppress(NotADirectoryError, FileNotFoundError):
-            directory = _Directory(filesystem, paths[0])
-        if directory is not None:
-            return _files_of(directory, paths[0])
+        try:
+            listed = filesystem.get_file_info(fs.FileSelector(paths[0], recursive=not is_local))
+        except (NotADirectoryError, FileNotFoundError):
+            pass
+        else:
+            return _files_of(filesystem, paths[0], listed, is_local)
     infos = filesystem.get_file_info(list(paths))
     files = []
     for path, info in zip(paths, infos, strict=True):
@@ -144,42 +137,31 @@ _KINDS = {
 }
 
 
-class _Directory:
-    """What lies in and below a directory.
+def _files_of(
+    filesystem: fs.FileSystem, asked: str, listed: Sequence[Any], is_local: bool
+) -> list[File]:
+    """Return the files of a directory, given what lies in it, and in a store also below it.
 
     A store is asked once for all of it. On a local disk links may lead anywhere, also in circles: a directory there is
     listed when it is known to belong to the table.
     """
-
-    def __init__(self, filesystem: fs.FileSystem, path: str) -> None:
-        self._filesystem = filesystem
-        self.is_local = isinstance(filesystem, fs.LocalFileSystem)
-        self.path = filesystem.normalize_path(path.rstrip("/"))
-        self._entries: dict[str, list[Any]] = {}
-        selector = fs.FileSelector(path, recursive=not self.is_local)
-        for info in filesystem.get_file_info(selector):
-            self._entries.setdefault(posixpath.dirname(info.path), []).append(info)
-
-    def inside(self, folder: str) -> list[Any]:
-        """Return the entries of the directory, or of one below it."""
-        if self.is_local and folder != self.path:
-            return list(self._filesystem.get_file_info(fs.FileSelector(folder)))
-        return self._entries.get(folder, [])
-
-
-def _files_of(directory: _Directory, asked: str) -> list[File]:
-    for info in directory.inside(directory.path):
+    directory = filesystem.normalize_path(asked.rstrip("/"))
+    entries: dict[str, list[Any]] = {}
+    for info in listed:
+        entries.setdefault(posixpath.dirname(info.path), []).append(info)
+    for info in entries.get(directory, ()):
         if info.base_name in (MARKER_NAME, CONVERSION_NAME):
             raise NoFilesError(unfinished_text(asked, info.base_name))
     files: list[File] = []
-    waiting: list[tuple[str, tuple[tuple[str, str], ...]]] = [(directory.path, ())]
+    waiting: list[tuple[str, tuple[tuple[str, str], ...]]] = [(directory, ())]
     while waiting:
         folder, keys = waiting.pop()
-        inside = directory.inside(folder)
-        if directory.is_local:
-            _refuse_dead_links(folder, inside)
+        if is_local and folder != directory:
+            entries[folder] = filesystem.get_file_info(fs.FileSelector(folder))
         # In one order on every machine, so that all say the same of a directory.
-        inside.sort(key=lambda info: str(info.path))
+        inside = sorted(entries.pop(folder, ()), key=lambda info: str(info.path))
+        if is_local:
+            _refuse_dead_links(folder, inside)
         folders = [e for e in inside if e.type == fs.FileType.Directory and not _is_private(e)]
         data = [
             e for e in inside if e.type != fs.FileType.Directory and not _is_hidden(e.base_name)
