@@ -78,7 +78,7 @@ def read_delta(place: TablePlace) -> LiveTable:
             table needs what is not honoured here.
         Exception: deltalake cannot read the log.
     """
-    place.refuse_pipes(place.log)
+    place.refuse_pipes(fs.FileSelector(place.log, recursive=True))
     # Before deltalake opens them. For a moment, every checkpoint may be the one that is read.
     list(_sidecars(place, _segment(place, 0 if place.moment else place.version)))
     table = DeltaTable(place.url or place.root, place.version, _options(place) or None)

@@ -12,7 +12,7 @@ import datetime as dt
 import os
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -45,7 +45,6 @@ class TableFormat:
         log: Directory of the log below the table's.
         suffixes: Ends of names of which every log has one.
         package: Reads the log.
-        read: Spark's way to read the table at a path.
     """
 
     name: str
@@ -53,7 +52,6 @@ class TableFormat:
     log: str
     suffixes: tuple[str, ...]
     package: str
-    read: str
 
 
 @dataclass(frozen=True)
@@ -96,19 +94,11 @@ class TablePlace:
         """Return the error for a table whose live rows cannot be read."""
         asked = self.metadata or self.path
         where = "is" if asked == self.root else f"belongs to {masked(self.root)}, which is"
-        spark = self.format.read.format(path=self.root)
-        return TableFormatError(
-            f"{masked(asked)} {where} {self.format.article} {self.format.name} table, whose directory also holds files of "
-            f"rows that were deleted or overwritten. {reason} Or convert what Spark reads: "
-            f"make_spark_converter({spark})."
-        )
-
-    def not_installed(self) -> TableFormatError:
-        """Return the error for a table without the package that reads its log."""
         name = self.format.name
-        return self.refused(
-            f"Which rows are live is read with {self.format.package}, which is not installed: pip "
-            f"install 'petastorm-bridge[{name.lower()}]'."
+        return TableFormatError(
+            f"{masked(asked)} {where} {self.format.article} {name} table, whose directory also holds files of "
+            f"rows that were deleted or overwritten. {reason} Or convert what Spark reads: "
+            f'make_spark_converter(spark.read.format("{name.lower()}").load({self.root!r})).'
         )
 
     @property
@@ -129,20 +119,20 @@ class TablePlace:
         Raises:
             TableFormatError: The file is not in the table's own directory.
         """
-        if "\0" in name:
-            raise self.outside(name)
-        is_whole = name.startswith("/") or _SCHEME.match(name)
-        path = self._path(name) if is_whole else posixpath.join(self.root, name)
         root = self.root.rstrip("/")
-        path = None if path is None else posixpath.normpath(path)
-        if path is not None and self.is_local and not path.startswith(f"{root}/"):
-            path = _below(root, path)
-        if path is None or not path.startswith(f"{root}/"):
-            raise self.outside(name)
-        return path
+        path = None if "\0" in name else self._path(name)
+        if path is not None:
+            path = posixpath.normpath(path)
+            if self.is_local and not path.startswith(f"{root}/"):
+                path = _below(root, path)
+            if path.startswith(f"{root}/"):
+                return path
+        raise self.outside(name)
 
     def _path(self, uri: str) -> str | None:
-        """Return the path of a whole URI or path; None if it is in another store than the table."""
+        """Return the path of a name, an URI or a path; None if it is in another store than the table."""
+        if not uri.startswith("/") and not _SCHEME.match(uri):
+            return posixpath.join(self.root, uri)
         path = uri if uri.startswith("/") else fs_utils.local_path(uri)
         if self.url is None:
             return path
@@ -161,23 +151,13 @@ class TablePlace:
         )
 
     def open(self, path: str) -> Any:
-        """Open a file.
-
-        Raises:
-            TableFormatError: A pipe or the like is there, which would be waited for.
-        """
-        if self.is_local:
-            self._refuse_others(self.filesystem.get_file_info([path]))
+        """Open a file; TableFormatError if a pipe or the like is there."""
+        self.refuse_pipes([path])
         return self.filesystem.open_input_file(path)
 
-    def refuse_pipes(self, directory: str) -> None:
-        """Refuse a directory in or below which something is no file, as :meth:`open` does."""
-        if self.is_local:
-            selector = fs.FileSelector(directory, recursive=True, allow_not_found=True)
-            self._refuse_others(self.filesystem.get_file_info(selector))
-
-    def _refuse_others(self, infos: Iterable[Any]) -> None:
-        for info in infos:
+    def refuse_pipes(self, asked: Sequence[str] | fs.FileSelector) -> None:
+        """Refuse paths, or what is below a directory, if one is no file, which would be waited for."""
+        for info in self.filesystem.get_file_info(asked) if self.is_local else ():
             if info.type == fs.FileType.Unknown:
                 raise self.refused(f"{info.path} is a pipe, a socket or a device.")
 
@@ -188,16 +168,8 @@ DELTA = TableFormat(
     "_delta_log",
     (".json", "_last_checkpoint", ".checkpoint.parquet"),
     "deltalake",
-    'spark.read.format("delta").load({path!r})',
 )
-ICEBERG = TableFormat(
-    "Iceberg",
-    "an",
-    "metadata",
-    (".metadata.json",),
-    "pyiceberg",
-    'spark.read.format("iceberg").load({path!r})',
-)
+ICEBERG = TableFormat("Iceberg", "an", "metadata", (".metadata.json",), "pyiceberg")
 _FORMATS = (DELTA, ICEBERG)
 
 # As Delta's own readers take it: `path@v123` is a version, `path@20260131235959000` the state of then.
@@ -221,33 +193,31 @@ def find_table(
         url: The URL with this path; None on the local file system.
         options: The user's ``storage_options``.
     """
-    table = _named_table(filesystem, path.rstrip("/"))
+    asked = path.rstrip("/")
+    table = _table_at(filesystem, asked)
+    match = _VERSIONED.fullmatch(asked)
+    is_metadata = asked.endswith(ICEBERG.suffixes)
+    if table is None and match is None and not is_metadata:
+        return None
+    kind = fs.FileType.Unknown
+    with suppress(OSError, ValueError):
+        kind = filesystem.get_file_info([asked])[0].type
+    if kind == fs.FileType.File:
+        root = posixpath.dirname(posixpath.dirname(asked))
+        if not is_metadata or not root:
+            return None
+        table = TablePlace(ICEBERG, filesystem, root, root, metadata=asked)
+    elif match is not None and kind != fs.FileType.Directory:
+        table = _table_at(filesystem, match["path"])
+        if table is not None:
+            version = None if match["number"] is None else int(match["number"])
+            moment = None if match["moment"] is None else _moment(match["moment"])
+            table = replace(table, version=version, moment=moment)
     if table is None or url is None:
         return table
     levels = (table.metadata or table.path)[len(table.root) :].count("/")
     root = url_without_version(url, table).rsplit("/", levels)[0]
     return replace(table, url=root, options=options or {})
-
-
-def _named_table(filesystem: fs.FileSystem, asked: str) -> TablePlace | None:
-    kind: fs.FileType
-    table: TablePlace | None
-    looks: tuple[Callable[..., Any], ...] = (_kind, _table_at)
-    is_far = _is_far(filesystem, asked)
-    kind, table = each_at_once(lambda look: look(filesystem, asked), looks, is_far=is_far)
-    if kind == fs.FileType.File:
-        root = posixpath.dirname(posixpath.dirname(asked))
-        is_metadata = asked.endswith(ICEBERG.suffixes) and root
-        return TablePlace(ICEBERG, filesystem, root, root, metadata=asked) if is_metadata else None
-    match = _VERSIONED.fullmatch(asked)
-    if kind == fs.FileType.Directory or match is None:
-        return table
-    table = _table_at(filesystem, match["path"])
-    if table is None:
-        return None
-    version = None if match["number"] is None else int(match["number"])
-    moment = None if match["moment"] is None else _moment(match["moment"])
-    return replace(table, version=version, moment=moment)
 
 
 def url_without_version(url: str, table: TablePlace) -> str:
@@ -286,7 +256,7 @@ def refuse_table_formats(filesystem: fs.FileSystem, directory: str) -> None:
 
 def _table_at(filesystem: fs.FileSystem, directory: str) -> TablePlace | None:
     candidates = [(place, known) for place in _places(directory) for known in _FORMATS]
-    is_far = _is_far(filesystem, directory)
+    is_far = not isinstance(filesystem, fs.LocalFileSystem) or not is_mapped(directory)
     held = each_at_once(lambda each: _holds_log(filesystem, *each), candidates, is_far=is_far)
     tables = [candidate for candidate, is_table in zip(candidates, held, strict=True) if is_table]
     return TablePlace(tables[0][1], filesystem, directory, tables[0][0]) if tables else None
@@ -306,21 +276,11 @@ def _places(directory: str) -> Iterator[str]:
 def _holds_log(filesystem: fs.FileSystem, directory: str, known: TableFormat) -> bool:
     """Return whether a directory is a table's own."""
     log = posixpath.join(directory, known.log)
-    entries = []
     # What lies above may not be ours to look at.
     with suppress(OSError):
-        entries = filesystem.get_file_info(fs.FileSelector(log, allow_not_found=True))
-    return any(info.base_name.endswith(known.suffixes) for info in entries)
-
-
-def _is_far(filesystem: fs.FileSystem, path: str) -> bool:
-    return not isinstance(filesystem, fs.LocalFileSystem) or not is_mapped(path)
-
-
-def _kind(filesystem: fs.FileSystem, path: str) -> fs.FileType:
-    with suppress(OSError, ValueError):
-        return filesystem.get_file_info([path])[0].type
-    return fs.FileType.Unknown
+        infos = filesystem.get_file_info(fs.FileSelector(log, allow_not_found=True))
+        return any(info.base_name.endswith(known.suffixes) for info in infos)
+    return False
 
 
 def _below(root: str, path: str) -> str:
