@@ -7,18 +7,16 @@ when the number of rows of their file is known: in memory for these rows, whatev
 
 from __future__ import annotations
 
-import struct
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 _MAGIC = b"\xd1\xd3\x39\x64"
-_COUNT = struct.Struct("<Q")
-_WORD = struct.Struct("<I")
-_SHORT = struct.Struct("<H")
 _NO_RUNS, _WITH_RUNS = 12346, 12347  # how a bitmap of 32 bits begins
 _HAS_OFFSETS = 4  # containers, from which on a bitmap with runs says where each begins
 _LARGEST_ARRAY = 4096  # positions; containers of more are bitmaps
@@ -118,57 +116,51 @@ class DeletedRows:
 def _mark(deleted: npt.NDArray[np.bool_], vector: bytes) -> None:
     if vector[:4] != _MAGIC:
         raise ValueError("a deletion vector is of another kind")
+    stream = io.BytesIO(vector[4:])
     try:
-        (count,) = _COUNT.unpack_from(vector, 4)
-        position = 12
-        for _ in range(count):
-            (high,) = _WORD.unpack_from(vector, position)
-            position = _mark_bitmap(deleted, high << 32, vector, position + 4)
-    except (struct.error, ValueError) as error:
+        for _ in range(_number(stream, "<u8")):
+            first = _number(stream, "<u4") << 32
+            _mark_bitmap(deleted, first, stream)
+    except ValueError as error:
         raise ValueError("a deletion vector is cut off") from error
 
 
-def _mark_bitmap(deleted: npt.NDArray[np.bool_], first: int, vector: bytes, position: int) -> int:
-    """Mark the rows of a bitmap of 32 bits; return where it ends."""
-    (cookie,) = _WORD.unpack_from(vector, position)
-    position += 4
-    has_runs = np.zeros(0, bool)
+def _mark_bitmap(deleted: npt.NDArray[np.bool_], first: int, stream: BinaryIO) -> None:
+    """Mark the rows of a bitmap of 32 bits."""
+    cookie = _number(stream, "<u4")
     if cookie & 0xFFFF == _WITH_RUNS:
         count = (cookie >> 16) + 1
-        flags = np.frombuffer(vector, np.uint8, (count + 7) // 8, position)
-        has_runs = np.unpackbits(flags, bitorder="little").astype(bool)
-        position += len(flags)
+        flags = _taken(stream, "u1", (count + 7) // 8)
     elif cookie == _NO_RUNS:
-        (count,) = _WORD.unpack_from(vector, position)
-        position += 4
+        count = _number(stream, "<u4")
+        flags = np.zeros(0, np.uint8)
     else:
         raise ValueError(f"a bitmap begins with {cookie}")
-    described = np.frombuffer(vector, "<u2", 2 * count, position).reshape(count, 2)
-    position += described.nbytes
-    if not len(has_runs) or count >= _HAS_OFFSETS:
-        position += 4 * count
+    described = _taken(stream, "<u2", 2 * count).reshape(count, 2)
+    if not len(flags) or count >= _HAS_OFFSETS:
+        _taken(stream, "<u4", count)
     for number, (key, last) in enumerate(described.tolist()):
-        is_of_runs = bool(len(has_runs)) and bool(has_runs[number])
         begin = first + key * _CONTAINER
         rows = deleted[begin : begin + _CONTAINER]  # none, behind the last row of the file
-        position = _mark_container(rows, vector, position, last + 1, is_of_runs=is_of_runs)
-    return position
+        if len(flags) and flags[number // 8] >> number % 8 & 1:
+            runs = _taken(stream, "<u2", 2 * _number(stream, "<u2")).reshape(-1, 2)
+            for start, length in runs.tolist() if len(rows) else ():
+                rows[start : start + length + 1] = True
+        elif last < _LARGEST_ARRAY:
+            positions = _taken(stream, "<u2", last + 1)
+            rows[positions[positions < len(rows)]] = True
+        else:
+            bits = _taken(stream, "u1", _CONTAINER // 8)
+            rows |= np.unpackbits(bits, count=len(rows), bitorder="little").astype(bool)
 
 
-def _mark_container(
-    rows: npt.NDArray[np.bool_], vector: bytes, position: int, count: int, *, is_of_runs: bool
-) -> int:
-    """Mark some of at most 65,536 rows; return where the container ends."""
-    if is_of_runs:
-        (count,) = _SHORT.unpack_from(vector, position)
-        runs = np.frombuffer(vector, "<u2", 2 * count, position + 2).reshape(count, 2)
-        for start, last in runs.tolist() if len(rows) else ():
-            rows[start : start + last + 1] = True
-        return position + 2 + runs.nbytes
-    if count <= _LARGEST_ARRAY:
-        positions = np.frombuffer(vector, "<u2", count, position)
-        rows[positions[positions < len(rows)]] = True
-        return position + positions.nbytes
-    bits = np.frombuffer(vector, np.uint8, _CONTAINER // 8, position)
-    rows |= np.unpackbits(bits, count=len(rows), bitorder="little").astype(bool)
-    return position + bits.nbytes
+def _number(stream: BinaryIO, dtype: str) -> int:
+    return int(_taken(stream, dtype, 1)[0])
+
+
+def _taken(stream: BinaryIO, dtype: str, count: int) -> npt.NDArray[Any]:
+    """Return the next numbers of a stream; ValueError if it has fewer."""
+    values = np.frombuffer(stream.read(count * np.dtype(dtype).itemsize), dtype)
+    if len(values) < count:
+        raise ValueError(f"{len(values)} numbers in place of {count}")
+    return values
