@@ -15,6 +15,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,6 @@ from pyarrow import fs, parquet
 from pyiceberg.avro.decoder import new_decoder
 from pyiceberg.avro.file import META_SCHEMA, AvroFileHeader
 from pyiceberg.avro.resolver import construct_reader
-from pyiceberg.io import FileIO, InputFile
 from pyiceberg.manifest import read_manifest_list
 from pyiceberg.serializers import FromByteStream
 from pyiceberg.table import ManifestGroupPlanner
@@ -51,23 +51,6 @@ _UNPACKED: dict[str, Callable[[bytes, int], int]] = {
 }
 _SYNC_BYTES = 16
 _MOST_IN_BLOCKS, _ALWAYS_IN_BLOCKS = 100, 1 << 20
-
-
-class _Manifest(InputFile):
-    """A list of manifests, or one of them, in memory."""
-
-    def __init__(self, location: str, content: bytes) -> None:
-        super().__init__(location)
-        self._content = content
-
-    def __len__(self) -> int:
-        return len(self._content)
-
-    def exists(self) -> bool:
-        return True
-
-    def open(self, seekable: bool = True) -> Any:  # noqa: ARG002 - it always is
-        return io.BytesIO(self._content)
 
 
 def _checked_records(content: bytes) -> int:
@@ -100,7 +83,7 @@ def _checked_records(content: bytes) -> int:
     return records
 
 
-class _TableIO(FileIO):
+class _Manifests:
     """What pyiceberg reads with: manifests in the table's directory, and nothing else.
 
     Args:
@@ -109,23 +92,17 @@ class _TableIO(FileIO):
     """
 
     def __init__(self, place: TablePlace, records: Mapping[str, int]) -> None:
-        super().__init__()
         self._place = place
         self._records = records
 
-    def new_input(self, location: str) -> _Manifest:
+    def new_input(self, location: str) -> Any:
+        """Return what pyiceberg opens."""
         with self._place.open(self._place.inside(location)) as stream:
             content = stream.read()
         records = _checked_records(content)
         if records < self._records[location]:
             raise ValueError(f"{location} has {records} of {self._records[location]} records")
-        return _Manifest(location, content)
-
-    def new_output(self, location: str) -> Any:
-        raise NotImplementedError(f"{location}: tables are only read")
-
-    def delete(self, location: Any) -> None:
-        raise NotImplementedError(f"{location}: tables are only read")
+        return SimpleNamespace(location=location, open=lambda: io.BytesIO(content))
 
 
 def read_iceberg(place: TablePlace) -> LiveTable:
@@ -250,13 +227,16 @@ def _files(
     place: TablePlace, metadata: Any, snapshot: Any, columns: Iterable[LiveColumn]
 ) -> Iterator[LiveFile]:
     # Not the snapshot's own list of manifests, which another table may have put into a cache by path.
-    listed = _TableIO(place, {snapshot.manifest_list: _least_manifests(snapshot)})
+    properties = {} if snapshot.summary is None else snapshot.summary.additional_properties
+    # Files of rows, which a snapshot may say that it has, are named by some manifest.
+    least = int(properties.get("total-data-files", "0") != "0")
+    listed = _Manifests(place, {snapshot.manifest_list: least})
     manifests = list(read_manifest_list(listed.new_input(snapshot.manifest_list)))
     if len({place.inside(manifest.manifest_path) for manifest in manifests}) < len(manifests):
         raise place.refused("Its list of manifests names one of them twice.")
     # What has no rows is told by its footer: a manifest that errs would take rows away, or bring deleted ones back.
-    io = _TableIO(place, {manifest.manifest_path: _entries(manifest) for manifest in manifests})
-    planner = ManifestGroupPlanner(metadata, io, options={"include_empty_files": "true"})
+    told: Any = _Manifests(place, {m.manifest_path: _entries(m) for m in manifests})
+    planner = ManifestGroupPlanner(metadata, told, options={"include_empty_files": "true"})
     planned = list(planner.plan_files(manifests))
     deleted = _deleted_rows(place, planned)
     by_id = {column.field_id: column for column in columns}
@@ -277,12 +257,6 @@ def _files(
         if not place.below or path.startswith(f"{place.path}/"):
             size = file.file_size_in_bytes
             yield LiveFile(path, size, constants, deleted.get(file.file_path))
-
-
-def _least_manifests(snapshot: Any) -> int:
-    """Return 1 if a snapshot says that it has files of rows, which some manifest has to name."""
-    properties = {} if snapshot.summary is None else snapshot.summary.additional_properties
-    return int(properties.get("total-data-files", "0") != "0")
 
 
 def _entries(manifest: Any) -> int:
