@@ -84,7 +84,12 @@ def read_delta(place: TablePlace) -> LiveTable:
     table = DeltaTable(place.url or place.root, place.version, _options(place) or None)
     if place.moment is not None:
         _go_back(place, table)
-    _refuse_features(place, table.protocol().reader_features or ())
+    unknown = sorted({*(table.protocol().reader_features or ())} - _FEATURES)
+    if unknown:
+        raise place.refused(
+            f"It uses the reader feature {', '.join(unknown)}, without which its rows would be wrong, "
+            "and which is not read here."
+        )
     columns = _columns(table)
     files = list(_files(place, table, columns))
     return LiveTable(columns, files, table.version(), f"@v{table.version()}")
@@ -125,30 +130,19 @@ def _go_back(place: TablePlace, table: Any) -> None:
         raise place.refused(f"Its oldest version is newer than {moment.isoformat()}.")
 
 
-def _refuse_features(place: TablePlace, features: Iterable[str]) -> None:
-    unknown = sorted(set(features) - _FEATURES)
-    if unknown:
-        raise place.refused(
-            f"It uses the reader feature {', '.join(unknown)}, without which its rows would be wrong, "
-            "and which is not read here."
-        )
-
-
 def _columns(table: Any) -> list[LiveColumn]:
     mode = table.metadata().configuration.get(_MODE, "none")
     schema = table.schema()
-    described = json.loads(schema.to_json())["fields"]
     partitions = table.metadata().partition_columns
     columns = []
-    for field, entry in zip(pa.schema(schema.to_arrow()), described, strict=True):
-        metadata = entry["metadata"]
-        stored = entry["name"] if mode == "none" else metadata[_PHYSICAL_NAME]
-        field_id = metadata[_FIELD_ID] if mode == "id" else None
-        columns.append(
-            LiveColumn(entry["name"], field.type, bool(field.nullable), (stored,), field_id)
-            if entry["name"] not in partitions
-            else LiveColumn(entry["name"], field.type, bool(field.nullable), ())  # always the log's
-        )
+    for field, described in zip(pa.schema(schema.to_arrow()), schema.fields, strict=True):
+        name, told = described.name, described.metadata
+        stored: tuple[str, ...] = ()
+        field_id = None
+        if name not in partitions:  # which are always the log's
+            stored = (name if mode == "none" else told[_PHYSICAL_NAME],)
+            field_id = told[_FIELD_ID] if mode == "id" else None
+        columns.append(LiveColumn(name, field.type, bool(field.nullable), stored, field_id))
     return columns
 
 
@@ -159,13 +153,11 @@ def _files(place: TablePlace, table: Any, columns: Iterable[LiveColumn]) -> Iter
     deleted = _deleted_rows(place, table.version(), paths) if has_vectors else {}
     types = {column.name: column.type for column in columns}
     names = table.metadata().partition_columns
-    values = actions.column("partition").combine_chunks() if names and len(actions) else None
+    values: Any = actions.column("partition") if names and paths else None
     sizes = actions.column("size_bytes").to_pylist()
     for row, path in enumerate(paths):
         located = place.inside(unquote(path))
-        constants = {}
-        if values is not None:
-            constants = {name: values[row][name].cast(types[name]) for name in names}
+        constants = {name: values[row][name].cast(types[name]) for name in names}
         if _is_asked(place, located, constants):
             yield LiveFile(located, sizes[row], constants, deleted.get(path))
 
@@ -227,9 +219,7 @@ def _vector(place: TablePlace, kind: str, name: str, offset: int | None, size: i
     path = posixpath.join(place.root, plain["folder"], file)
     with place.open(path) as stream:
         begin = offset or 0
-        if not 0 <= size <= stream.size():
-            raise ValueError(f"{path} has {stream.size()} bytes, and a vector in it {size}")
-        stored: bytes = stream.read_at(size + 8, begin)
+        stored: bytes = stream.read_at(min(size, stream.size()) + 8, begin)
     vector = stored[4:-4]
     if stored[:4] != size.to_bytes(4, "big") or stored[-4:] != zlib.crc32(vector).to_bytes(
         4, "big"
