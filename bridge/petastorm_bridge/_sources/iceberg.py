@@ -307,15 +307,11 @@ def _position_deletes(stream: Any) -> Iterator[tuple[str, npt.NDArray[np.int64]]
         if any(column.null_count for column in batch.columns):
             raise ValueError("a delete file holds a null for a path or a position")
         held = pa.table(batch).select(schema.names).cast(schema)
-        encoded = held.column("file_path").combine_chunks().dictionary_encode()
-        codes = encoded.indices.to_numpy()
-        order = np.argsort(codes, kind="stable")
-        rows = held.column("pos").to_numpy()[order]
-        ends = np.cumsum(np.bincount(codes, minlength=len(encoded.dictionary)))
-        for path, of_path in zip(
-            encoded.dictionary.to_pylist(), np.split(rows, ends[:-1]), strict=True
-        ):
-            yield path, np.unique(of_path)  # any number of rows may say the same
+        # Any number of rows may say the same.
+        by_path = held.group_by("file_path").aggregate([("pos", "distinct")])
+        paths = by_path.column("file_path").to_pylist()
+        for path, rows in zip(paths, by_path.column("pos_distinct"), strict=True):
+            yield path, rows.values.to_numpy()
 
 
 _DELETES: dict[str, Any] = {"PARQUET": _position_deletes, "PUFFIN": _vectors}
