@@ -53,7 +53,10 @@ def rows_of(column: Column, rows: Rows) -> Column:
     if values is None:
         return column.take(pa.array(rows))
     # Arrow takes lists element by element; rows of a matrix are copied as they are.
-    return _lists(_gathered(values, rows), column.type)
+    matrix = _gathered(values, rows)
+    offsets = np.arange(len(matrix) + 1, dtype=np.int32) * np.int32(matrix.shape[1])
+    elements = pa.array(matrix.reshape(-1), column.type.value_type)
+    return pa.ListArray.from_arrays(pa.array(offsets), elements, column.type)
 
 
 def _gathered(column: npt.NDArray[Any], rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
@@ -61,15 +64,6 @@ def _gathered(column: npt.NDArray[Any], rows: npt.NDArray[np.int64]) -> npt.NDAr
     out = pooled((len(rows), *column.shape[1:]), column.dtype)
     # The rows are within the group; without a check of each the copy is faster.
     return column.take(rows, axis=0, mode="clip", out=out)
-
-
-def _lists(values: npt.NDArray[Any], type_: pa.DataType) -> pa.Array:
-    """Return the rows of a matrix as an Arrow array of lists, over the same memory."""
-    rows, width = values.shape
-    offsets = np.arange(rows + 1, dtype=np.int32) * np.int32(width)
-    elements = pa.array(values.reshape(-1), type_.value_type)
-    buffers = [None, pa.py_buffer(offsets)]
-    return pa.Array.from_buffers(type_, rows, buffers, 0, children=[elements])
 
 
 def naming(path: str, read: Callable[[], _Result]) -> _Result:

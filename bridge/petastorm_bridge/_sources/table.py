@@ -52,10 +52,9 @@ def open_table(place: TablePlace, make_far: MakeFar | None = None) -> TableSourc
     except TableFormatError:
         raise
     except Exception as error:
-        reason = (
+        raise place.refused(
             f"Its metadata cannot be read with {place.format.package}: {str(error).rstrip('.')}."
-        )
-        raise place.refused(reason) from error
+        ) from error
     # The same in every process.
     files = sorted(live.files, key=lambda file: file.path)
     for one, other in itertools.pairwise(files):
