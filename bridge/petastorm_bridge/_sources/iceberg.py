@@ -226,10 +226,10 @@ def _small(type_: pa.DataType) -> pa.DataType:
 def _files(
     place: TablePlace, metadata: Any, snapshot: Any, columns: Iterable[LiveColumn]
 ) -> Iterator[LiveFile]:
-    # Not the snapshot's own list of manifests, which another table may have put into a cache by path.
     properties = {} if snapshot.summary is None else snapshot.summary.additional_properties
     # Files of rows, which a snapshot may say that it has, are named by some manifest.
     least = int(properties.get("total-data-files", "0") != "0")
+    # Not the snapshot's own list of manifests, which another table may have put into a cache by path.
     listed = _Manifests(place, {snapshot.manifest_list: least})
     manifests = list(read_manifest_list(listed.new_input(snapshot.manifest_list)))
     if len({place.inside(manifest.manifest_path) for manifest in manifests}) < len(manifests):
@@ -275,18 +275,16 @@ def _deleted_rows(place: TablePlace, tasks: Iterable[Any]) -> dict[str, DeletedR
     for task in tasks:
         for delete in task.delete_files:
             applies[delete].add(task.file.file_path)
-    vectors: dict[str, list[bytes]] = defaultdict(list)
-    positions: dict[str, list[npt.NDArray[np.int64]]] = defaultdict(list)
+    parts: dict[str, list[Any]] = defaultdict(list)
     for delete, paths in applies.items():
         kind = delete.file_format.name
         if kind not in _DELETES:
             raise place.refused(f"{delete.file_path} holds deletes as {kind}, not read here.")
-        kept: Any = vectors if kind == "PUFFIN" else positions
         with place.open(place.inside(delete.file_path)) as stream:
             for path, rows in _DELETES[kind](stream):
                 if path in paths:
-                    kept[path].append(rows)
-    return {path: DeletedRows(vectors[path], positions[path]) for path in {*vectors, *positions}}
+                    parts[path].append(rows)
+    return {path: DeletedRows(of_path) for path, of_path in parts.items()}
 
 
 def _vectors(stream: Any) -> Iterator[tuple[str, bytes]]:

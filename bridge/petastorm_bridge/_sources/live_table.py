@@ -83,13 +83,11 @@ class DeletedRows:
     """What a log says of the deleted rows of one file.
 
     Attributes:
-        vectors: Deletion vectors, each from its magic number on.
-        positions: Positions of rows, int64, in any order.
+        parts: Deletion vectors, each from its magic number on, and arrays of positions in any order.
         count: How many rows are deleted, where the log says so.
     """
 
-    vectors: Sequence[bytes] = ()
-    positions: Sequence[npt.NDArray[np.int64]] = ()
+    parts: Sequence[bytes | npt.NDArray[np.int64]]
     count: int | None = None
 
     def mask(self, rows: int) -> npt.NDArray[np.bool_]:
@@ -102,10 +100,11 @@ class DeletedRows:
             ValueError: A vector is damaged, or other than as many rows are deleted as the log says.
         """
         deleted = np.zeros(rows, bool)
-        for vector in self.vectors:
-            _mark(deleted, vector)
-        for positions in self.positions:
-            deleted[positions[(positions >= 0) & (positions < rows)]] = True
+        for part in self.parts:
+            if isinstance(part, bytes):
+                _mark(deleted, part)
+            else:
+                deleted[part[(part >= 0) & (part < rows)]] = True
         if self.count is not None and self.count != np.count_nonzero(deleted):
             raise ValueError(
                 f"{np.count_nonzero(deleted)} of {rows} rows are deleted, where the log says {self.count}"
