@@ -21,7 +21,7 @@ from .entry import INDEX_NAME, ShardEntry, by_layout, check_file_names
 from .errors import DatasetError, DatasetNotFoundError, ShardCorruptedError
 from .files import open_regular
 from .layout import ShardLayout
-from .ndarray import first_value
+from .ndarray import first_header
 from .schema import SIDECAR_NAME, DatasetSchema, Field
 from .shard import Shard, open_shard
 from .types import fixed_encoding
@@ -243,15 +243,13 @@ def _is_dynamic(field: Field) -> bool:
 
 def _seen(shard: Shard, field: Field) -> Field:
     """Return a field of dynamic arrays with what the first of them shows: value type and axes."""
-    assert field.encoding is not None
     try:
-        dtype, axes = first_value(shard, field.name)
+        header = first_header(shard, field.name)
     except ValueError as error:
         asked = f"arrays in column {field.name!r}"
         raise ShardCorruptedError.because(shard.path, asked, f"{error}") from error
-    return replace(
-        field, type=pa.list_(pa.from_numpy_dtype(np.dtype(dtype))), shape=(None,) * max(axes, 1)
-    )
+    type_ = pa.list_(pa.from_numpy_dtype(header.dtype))
+    return replace(field, type=type_, shape=(None,) * max(len(header.shape), 1))
 
 
 def _merged(one: Field, other: Field) -> Field | None:

@@ -6,27 +6,28 @@ what the encoding's name says already (``streaming/base/format/mds/encodings.py`
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+import math
+import struct
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from .errors import DatasetError
 from .ragged import (
+    Bytes,
     Int64,
     alternating,
     byte_offsets,
-    offsets_of,
+    stored_values,
     take_values,
-    unaligned_view,
     value_bytes,
 )
 from .schema import Field
 from .shard import Rows, Shard
 from .types import NDARRAY_CODES, fixed_dtype, fixed_encoding
 
-CODE_TO_DTYPE = {code: name for name, code in NDARRAY_CODES.items()}
+_NAMES = {code: name for name, code in NDARRAY_CODES.items()}
 
 Shapes = list[tuple[int, ...]]
 
@@ -35,8 +36,7 @@ def numbers(shard: Shard, field: Field, rows: Rows) -> tuple[npt.NDArray[Any], I
     """Return the elements of an ndarray column.
 
     Returns:
-        All elements one after the other, each row's number of elements, and the shapes that occur
-        (some of them, if there are many).
+        All elements one after the other, each row's number of elements, and the shapes that occur.
 
     Raises:
         ValueError: The bytes are no such values.
@@ -53,76 +53,39 @@ def numbers(shard: Shard, field: Field, rows: Rows) -> tuple[npt.NDArray[Any], I
     starts, lengths = offsets[:-1] - offsets[0], np.diff(offsets)
     wanted = fixed_dtype(field.type.value_type)
     assert wanted is not None
-    headers = parse_headers(raw, starts, lengths, encoding)
-    if headers.dtypes not in (None, [], [wanted.name]):
+    headers, which = parse_headers(raw, starts, lengths, encoding)
+    names = dict.fromkeys(header.dtype.name for header in headers)
+    if names.keys() - {wanted.name}:
         raise DatasetError(
-            f"Column {field.name!r} of {shard.path} holds arrays of {', '.join(headers.dtypes or ())}, "
+            f"Column {field.name!r} of {shard.path} holds arrays of {', '.join(names)}, "
             f"the first ones of the dataset are {wanted.name}. Write it with one type, "
             f"e.g. 'ndarray:{wanted.name}'."
         )
-    rest = lengths - headers.widths
-    if (headers.counts * wanted.itemsize != rest).any():
+    counts = np.array([math.prod(header.shape) for header in headers], np.int64)[which]
+    rest = lengths - np.array([header.width for header in headers], np.int64)[which]
+    if (counts * wanted.itemsize != rest).any():
         raise ValueError("arrays whose shape does not match their size")
-    arrays = alternating(raw, starts + headers.widths, rest)
+    arrays = alternating(raw, starts + lengths - rest, rest)
     elements = value_bytes(take_values(arrays, np.arange(len(starts))))
-    return elements.view(wanted), headers.counts, headers.shapes()
+    return elements.view(wanted), counts, sorted({header.shape for header in headers})
 
 
-@dataclass(frozen=True, eq=False)
-class ArrayHeaders:
-    """What the headers of some values say.
+class Header(NamedTuple):
+    """What stands before the elements of an array: their type, its shape, and how many bytes that takes."""
 
-    Attributes:
-        codes: Value type of each in the numbers of MDS, uint8 of shape ``(n,)``; None where the
-            encoding's name says the type.
-        widths: Bytes that each header takes, shape ``(n,)``.
-        axes: Number of axes of each array, shape ``(n,)``.
-        begins: Where the sizes of each array's axes begin in ``sizes``, and where the last ones end, shape ``(n + 1,)``.
-        sizes: Sizes of the axes of all arrays, one array after the other.
-        counts: Number of elements of each array, shape ``(n,)``.
-    """
-
-    codes: npt.NDArray[np.uint8] | None
-    widths: Int64
-    axes: Int64
-    begins: Int64
-    sizes: Int64
-    counts: Int64
-
-    @property
-    def dtypes(self) -> list[str] | None:
-        """Names of the value types that occur; None where the encoding's name says the type."""
-        if self.codes is None:
-            return None
-        return [CODE_TO_DTYPE[int(code)] for code in np.unique(self.codes)]
-
-    def shape(self, row: int) -> tuple[int, ...]:
-        """Return the shape of one array."""
-        return tuple(self.sizes[self.begins[row] : self.begins[row + 1]].tolist())
-
-    def shapes(self) -> Shapes:
-        """Return the shapes that occur (some of them, if there are many)."""
-        shapes: Shapes = []
-        for axes in np.unique(self.axes).tolist():
-            begins = self.begins[:-1][self.axes == axes]
-            sizes = self.sizes[begins[:, np.newaxis] + np.arange(axes)]
-            if axes == 0:
-                shapes.append(())
-            elif axes == 1:
-                shapes += [(int(sizes.min()),), (int(sizes.max()),)]
-            else:
-                shapes += [tuple(row) for row in np.unique(sizes, axis=0)[:2].tolist()]
-        return sorted(set(shapes))
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    width: int
 
 
 def parse_headers(
-    raw: npt.NDArray[np.uint8], starts: Int64, lengths: Int64, encoding: str
-) -> ArrayHeaders:
-    """Return what the headers of some values of an encoding say.
+    raw: Bytes, starts: Int64, lengths: Int64, encoding: str
+) -> tuple[list[Header], npt.NDArray[np.int32]]:
+    """Return the headers that occur among some values, and for each value which of them it has.
 
     Args:
         raw: Holds the values, uint8 of shape ``(size,)``.
-        starts: Where each begins, shape ``(n,)``.
+        starts: Where each begins, ascending, shape ``(n,)``.
         lengths: Its bytes.
         encoding: ``ndarray`` or ``ndarray:<dtype>``.
 
@@ -132,29 +95,27 @@ def parse_headers(
     before = int(encoding == "ndarray")  # a byte that says the type
     if (lengths <= before).any():
         raise ValueError("a value without header")
-    codes = raw[starts] if before else None
-    position = starts + before
-    heads = raw[position]
-    axes = (heads >> 2).astype(np.int64)
-    widths = before + 1 + axes * (1 << (heads & 3))
+    heads = raw[starts + before]
+    widths = before + 1 + ((heads >> 2).astype(np.int64) << (heads & 3))
     if (lengths < widths).any():
         raise ValueError("arrays that end within their header")
-    begins = offsets_of(axes)
-    sizes, counts = np.empty(begins[-1], np.int64), np.ones(len(starts), np.int64)
-    # Few kinds of header occur in one column: usually one.
-    for head in np.unique(heads).tolist():
-        here, width = np.flatnonzero(heads == head), 1 << (head & 3)
-        view = unaligned_view(raw, f"<u{width}")
-        for axis in range(head >> 2):
-            extents = view[position[here] + 1 + axis * width]
-            if (extents > len(raw)).any():
-                raise ValueError("arrays larger than their shard")
-            sizes[begins[here] + axis] = extents
-            counts[here] *= extents.astype(np.int64)
-            # Before it can overflow: both factors are file sizes at most.
-            if (counts[here] > len(raw)).any():
-                raise ValueError("arrays larger than their shard")
-    return ArrayHeaders(codes, widths, axes, begins, sizes, counts)
+    texts = take_values(alternating(raw, starts, widths), np.arange(len(starts)))
+    # Hardly more than one occurs in a column, or the lengths of its lists.
+    found = texts.dictionary_encode()
+    headers = [_header(text, encoding) for text in found.dictionary.to_pylist()]
+    if any(max(*header.shape, 0, math.prod(header.shape)) > len(raw) for header in headers):
+        raise ValueError("arrays larger than their shard")
+    return headers, stored_values(found.indices, np.dtype(np.int32))
+
+
+def _header(text: bytes, encoding: str) -> Header:
+    name, rest = encoding.partition(":")[2], text
+    if not name:
+        name, rest = _NAMES.get(text[0], ""), text[1:]
+        if not name:
+            raise ValueError(f"an unknown value type {text[0]}")
+    shape = struct.unpack_from(f"<{rest[0] >> 2}{'BHIQ'[rest[0] & 3]}", rest, 1)
+    return Header(np.dtype(name), shape, len(text))
 
 
 def value_shape(shard: Shard, field: Field, shapes: Shapes) -> tuple[int, ...]:
@@ -168,13 +129,8 @@ def value_shape(shard: Shard, field: Field, shapes: Shapes) -> tuple[int, ...]:
     return shapes[0] if shapes else (0,) * len(field.shape or (None,))
 
 
-def first_value(shard: Shard, name: str) -> tuple[str, int]:
-    """Return the value type and axes of the first value of a dynamic column; ValueError if it is none."""
+def first_header(shard: Shard, name: str) -> Header:
+    """Return the header of the first value of a dynamic column; ValueError if it has none."""
     raw = value_bytes(shard.variable(name, slice(0, 1)))
-    encoding = shard.encoding(name)
-    headers = parse_headers(raw, np.zeros(1, np.int64), np.array([len(raw)]), encoding)
-    try:
-        dtypes = headers.dtypes or [encoding.partition(":")[2]]
-    except KeyError as error:
-        raise ValueError(f"an unknown value type {error}") from error
-    return dtypes[0], int(headers.axes[0])
+    start, length = np.zeros(1, np.int64), np.array([len(raw)])
+    return parse_headers(raw, start, length, shard.encoding(name))[0][0]

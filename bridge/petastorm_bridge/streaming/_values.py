@@ -16,7 +16,7 @@ from torch.utils.data import default_collate
 from petastorm_bridge._blocks.batches import BatchShapeError, different_shapes
 from petastorm_bridge.mds.errors import DatasetError
 from petastorm_bridge.mds.layout import Cells
-from petastorm_bridge.mds.ndarray import CODE_TO_DTYPE, ArrayHeaders, parse_headers
+from petastorm_bridge.mds.ndarray import parse_headers
 from petastorm_bridge.mds.ragged import binary_rows, byte_offsets, value_bytes
 
 from ._mapped import Column, Kind
@@ -84,37 +84,23 @@ def _arrays(column: Column, strings: pa.LargeBinaryArray, ragged: Ragged) -> Any
     # Arrays of one type and shape have one header and one size.
     if (sizes == sizes[0]).all():
         cells = raw.reshape(len(strings), sizes[0])
-        first = parse_headers(raw, starts[:1], sizes[:1], column.encoding)
-        header = int(first.widths[0])
-        if (cells[:, :header] == cells[0, :header]).all():
-            values = cells[:, header:].copy().view(_dtypes(column, first)[0])
-            values = values.reshape(len(strings), *first.shape(0))
+        (first,), _ = parse_headers(raw, starts[:1], sizes[:1], column.encoding)
+        if (cells[:, : first.width] == cells[0, : first.width]).all():
+            values = cells[:, first.width :].copy().view(first.dtype)
+            values = values.reshape(len(strings), *first.shape)
             return list(values) if ragged == "list" else values
-    headers = parse_headers(raw, starts, sizes, column.encoding)
-    arrays = [
-        raw[start:stop].copy().view(dtype).reshape(headers.shape(row))
-        for row, (start, stop, dtype) in enumerate(
-            zip(
-                (starts + headers.widths).tolist(),
-                (starts + sizes).tolist(),
-                _dtypes(column, headers),
-                strict=True,
-            )
-        )
-    ]
+    headers, which = parse_headers(raw, starts, sizes, column.encoding)
+    bounds = zip(starts.tolist(), (starts + sizes).tolist(), which.tolist(), strict=True)
+    arrays = []
+    for start, stop, number in bounds:
+        dtype, shape, width = headers[number]
+        arrays.append(raw[start + width : stop].copy().view(dtype).reshape(shape))
     if ragged == "list":
         return arrays
     if len({array.shape for array in arrays}) > 1:
         raise different_shapes(column.name, [array[np.newaxis] for array in arrays])
     dtype = _promoted([array.dtype for array in arrays])
     return np.stack([array.astype(dtype) for array in arrays])
-
-
-def _dtypes(column: Column, headers: ArrayHeaders) -> list[np.dtype[Any]]:
-    """Return the value type of each array."""
-    if headers.codes is None:
-        return [np.dtype(column.encoding.partition(":")[2])] * len(headers.widths)
-    return [np.dtype(CODE_TO_DTYPE[code]) for code in headers.codes.tolist()]
 
 
 def join(name: str, parts: Sequence[Any]) -> Any:
