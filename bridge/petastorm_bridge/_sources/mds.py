@@ -146,5 +146,5 @@ class MdsSource(Source):
     def is_cheap(self, position: int) -> bool:
         """Return whether the shard only has to be mapped (and not read or expanded)."""
         entry = self._entry(position)
-        is_copied = bool(entry.layout.variable) and entry.raw["bytes"] > _COPIED_BYTES
+        is_copied = entry.layout.record is None and entry.raw["bytes"] > _COPIED_BYTES
         return entry.zip is None and not is_copied and is_mapped(self._dataset.directory)

@@ -19,6 +19,7 @@ import pyarrow as pa
 from .encode import StoredColumn
 from .errors import ShardCorruptedError
 from .ragged import (
+    Bytes,
     Int64,
     alternating,
     binary_rows,
@@ -78,11 +79,6 @@ class ShardLayout:
         return tuple(None if dtype is None else dtype.itemsize for dtype in self.formats)
 
     @functools.cached_property
-    def variable(self) -> tuple[int, ...]:
-        """Positions of the columns of variable width."""
-        return tuple(i for i, width in enumerate(self.widths) if width is None)
-
-    @functools.cached_property
     def least_bytes(self) -> int:
         """Bytes of a sample without those of the values of variable width, but with their sizes."""
         return sum(4 if width is None else width for width in self.widths)
@@ -99,18 +95,9 @@ class ShardLayout:
 
     @functools.cached_property
     def places(self) -> tuple[tuple[int, int], ...]:
-        """Where each column's value begins in a sample.
-
-        Two numbers: how many columns of variable width come before, and the bytes between the end of
-        the last of them (or of the sizes) and the value.
-        """
-        places, variable, distance = [], 0, 0
-        for width in self.widths:
-            places.append((variable, distance))
-            variable, distance = (
-                (variable + 1, 0) if width is None else (variable, distance + width)
-            )
-        return tuple(places)
+        """How many columns of variable width come before each column, and how many bytes of the others."""
+        before = [self.widths[:position] for position in range(len(self.widths))]
+        return tuple((widths.count(None), sum(filter(None, widths))) for widths in before)
 
     def config(
         self, compression: str | None, hashes: tuple[str, ...], size_limit: int | None
@@ -186,8 +173,8 @@ class ColumnWalk:
     Args:
         layout: The columns.
         raw: The buffer that the samples are in, uint8 of shape ``(size,)``.
-        starts: Where each sample begins, ascending, shape ``(samples,)``.
-        stops: Where it ends, at least ``layout.least_bytes`` further on.
+        bounds: Where each sample begins, at least ``layout.least_bytes`` behind the one before, and where
+            the last one ends, shape ``(samples + 1,)``.
         path_of: Returns the file that a sample came from, for messages.
 
     Raises:
@@ -196,27 +183,15 @@ class ColumnWalk:
     """
 
     def __init__(
-        self,
-        layout: ShardLayout,
-        raw: npt.NDArray[np.uint8],
-        starts: Int64,
-        stops: Int64,
-        path_of: Callable[[int], str],
+        self, layout: ShardLayout, raw: Bytes, bounds: Int64, path_of: Callable[[int], str]
     ) -> None:
         self._layout = layout
         self._raw = raw
+        starts, lengths = bounds[:-1], np.diff(bounds)
         count = layout.widths.count(None)
         words = unaligned_view(raw, "<u4")
         self._sizes = [words[starts + 4 * word] for word in range(count)]
-        self._check(stops - starts, path_of)
-        # The position in each sample just behind its first, second, … variable column.
-        self._behind: list[Int64] = [starts + 4 * count]
-        self._strings: dict[int, pa.LargeBinaryArray] = {}
-
-    def _check(self, lengths: Int64, path_of: Callable[[int], str]) -> None:
-        total = np.full(len(lengths), self._layout.least_bytes, np.int64)
-        for sizes in self._sizes:
-            total += sizes
+        total = sum(self._sizes, np.full(len(lengths), layout.least_bytes, np.int64))
         if (total != lengths).any():
             row = int(np.flatnonzero(total != lengths)[0])
             raise ShardCorruptedError.because(
@@ -224,15 +199,16 @@ class ColumnWalk:
                 f"{int(lengths[row])} bytes of columns in a sample",
                 f"{int(total[row])} bytes",
             )
+        # Where columns behind the first, second, … one of variable width would be without those of fixed width.
+        self._behind: list[Int64] = [starts + 4 * count]
+        self._strings: dict[int, pa.LargeBinaryArray] = {}
 
     def _starts(self, position: int) -> Int64:
         """Return where the values of a column start."""
-        variable, places = self._layout.variable, self._layout.places
-        before, distance = places[position]
-        for number in range(len(self._behind) - 1, before):
-            start = self._behind[number] + places[variable[number]][1]
-            self._behind.append(start + self._sizes[number])
-        return self._behind[before] + distance if distance else self._behind[before]
+        before, distance = self._layout.places[position]
+        for sizes in self._sizes[len(self._behind) - 1 : before]:
+            self._behind.append(self._behind[-1] + sizes)
+        return self._behind[before] + distance
 
     def fixed(self, position: int, rows: Any) -> npt.NDArray[Any]:
         """Return values of a column of fixed width in an array of their own, ``(rows, *shape)``."""

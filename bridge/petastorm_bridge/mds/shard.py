@@ -67,8 +67,7 @@ class Shard:
     @functools.cached_property
     def walk(self) -> ColumnWalk:
         """The columns of all samples; ShardCorruptedError if their sizes do not add up."""
-        bounds = self.bounds
-        return ColumnWalk(self.layout, self.raw, bounds[:-1], bounds[1:], lambda _: self.path)
+        return ColumnWalk(self.layout, self.raw, self.bounds, lambda _: self.path)
 
     @functools.cached_property
     def strings(self) -> pa.LargeBinaryArray:

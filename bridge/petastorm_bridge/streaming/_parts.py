@@ -81,9 +81,8 @@ class RaggedPart(_Part):
 
     def __post_init__(self) -> None:
         raw = np.frombuffer(self.samples.buffers()[2], np.uint8)
-        bounds = byte_offsets(self.samples)
         origin = partial(_origin, self.origins)
-        self._walk = ColumnWalk(self.layout, raw, bounds[:-1], bounds[1:], origin)
+        self._walk = ColumnWalk(self.layout, raw, byte_offsets(self.samples), origin)
 
     def cells(self, positions: Sequence[int], start: int, stop: int) -> list[Cells]:
         """Return the values of some columns in rows ``start`` to ``stop``."""
