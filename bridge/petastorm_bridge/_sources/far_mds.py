@@ -17,7 +17,7 @@ from petastorm_bridge.mds.entry import ShardEntry, check_folders
 from petastorm_bridge.mds.errors import DatasetError, DatasetNotFoundError, ShardCorruptedError
 from petastorm_bridge.mds.files import write_whole
 from petastorm_bridge.mds.schema import SIDECAR_NAME
-from petastorm_bridge.mds.shard import Rows, first_samples, open_shard
+from petastorm_bridge.mds.shard import Rows, Shard
 
 from ._far.ahead import Fetcher
 from ._far.copies import CacheSettings, Copies
@@ -71,10 +71,13 @@ class FarMdsSource(MdsSource):
         """Open one shard, once it is here, or once its first rows are that come before all others."""
         entry = self._entry(position)
         head = self.ahead.beginning(self._extent(entry))
-        first = None if head is None else first_samples(entry, head)
-        if first is None:
+        if head is None:
             return self._open_whole(position)
-        shard = open_shard(self._dataset.directory, *first)
+        path, size = os.path.join(self._dataset.directory, entry.basenames[0]), entry.raw["bytes"]
+        try:
+            shard = Shard(path, head, entry.samples, entry.layout, size)
+        except ShardCorruptedError:  # or not even its offsets are here
+            return self._open_whole(position)
         group = MdsGroup(shard, self._fields)
         return _BeginningGroup(group, shard.num_rows, lambda: self._open_whole(position))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import json
 import os
@@ -36,6 +35,9 @@ class Shard:
     They are released when the object and everything taken from it is gone. What is mapped stays
     readable when the file is deleted meanwhile.
 
+    Args:
+        size: Bytes of the file, if only its beginning is here: the shard has the samples that are in it whole.
+
     Attributes:
         path: The file.
         raw: The bytes, uint8 of shape ``(size,)``.
@@ -49,15 +51,18 @@ class Shard:
         ShardCorruptedError: The bytes are not what the index says.
     """
 
-    def __init__(self, path: str, raw: Bytes, num_rows: int, layout: ShardLayout) -> None:
+    def __init__(
+        self, path: str, raw: Bytes, num_rows: int, layout: ShardLayout, size: int | None = None
+    ) -> None:
         self.path = path
         self.raw = raw
-        self.num_rows = num_rows
         self.layout = layout
-        self.offsets = _read_offsets(raw, path=path, samples=num_rows, layout=layout)
+        offsets = _read_offsets(raw, len(raw) if size is None else size, path, num_rows, layout)
+        self.num_rows = int(np.searchsorted(offsets, np.uint32(len(raw)), side="right")) - 1
+        self.offsets = offsets[: self.num_rows + 1]
         self.records: npt.NDArray[Any] | None = None
         if layout.record is not None:
-            self.records = np.frombuffer(raw, layout.record, num_rows, self.offsets.item(0))
+            self.records = np.frombuffer(raw, layout.record, self.num_rows, offsets.item(0))
 
     @functools.cached_property
     def bounds(self) -> Int64:
@@ -179,34 +184,7 @@ def expanded(path: str, compression: str | None, data: Bytes, size: int) -> byte
         raise ShardCorruptedError.because(path, f"{codec.name} data", reason) from error
 
 
-def first_samples(entry: ShardEntry, head: Bytes) -> tuple[ShardEntry, Bytes] | None:
-    """Return the index entry and the bytes of a shard that has only the samples which are here as a whole.
-
-    Reading them checks everything but the hash, which is that of the whole file.
-
-    Args:
-        entry: Of the whole shard, which is not compressed.
-        head: The first bytes of its file, uint8 of shape ``(bytes,)``.
-
-    Returns:
-        None if no sample is here as a whole.
-    """
-    offsets_end = 4 + 4 * (entry.samples + 1)
-    if len(head) < offsets_end:
-        return None
-    offsets = head[4:offsets_end].view("<u4")
-    count = int(np.searchsorted(offsets, len(head), side="right")) - 1
-    if count < 1 or offsets[0] < offsets_end:
-        return None
-    table = np.empty(count + 2, "<u4")
-    table[0] = count
-    table[1:] = offsets[: count + 1] - np.uint32(4 * (entry.samples - count))
-    data = np.concatenate([table.view(np.uint8), head[offsets_end : offsets[count]]])
-    raw = {**entry.raw, "bytes": len(data), "hashes": {}}
-    return dataclasses.replace(entry, samples=count, raw=raw), data
-
-
-def _read_offsets(raw: Bytes, *, path: str, samples: int, layout: ShardLayout) -> Offsets:
+def _read_offsets(raw: Bytes, size: int, path: str, samples: int, layout: ShardLayout) -> Offsets:
     """Return where each sample begins and the last one ends, ``<u4`` of shape ``(samples + 1,)``.
 
     They ascend, end with the file, and leave every sample as many bytes as its columns take at least,
@@ -219,9 +197,9 @@ def _read_offsets(raw: Bytes, *, path: str, samples: int, layout: ShardLayout) -
     def damaged(asked: str, actual: str) -> ShardCorruptedError:
         return ShardCorruptedError.because(path, asked, actual)
 
-    size, offsets_end = len(raw), 4 + 4 * (samples + 1)
-    if size < offsets_end:
-        raise damaged(f"{offsets_end} bytes of header", f"{size} bytes")
+    offsets_end = 4 + 4 * (samples + 1)
+    if len(raw) < offsets_end:
+        raise damaged(f"{offsets_end} bytes of header", f"{len(raw)} bytes")
     words = raw[:offsets_end].view("<u4")
     rows = int(words[0])
     if rows != samples:
