@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from ._json import lists_to_json
 from .ragged import (
+    Int64,
     binary_from_offsets,
     binary_rows,
     byte_offsets,
@@ -85,27 +86,36 @@ def encode_column(
         The column itself and its null columns, if asked for.
     """
     type_ = array.type
-    columns = []
     if declared is not None:
-        columns.append(StoredColumn(name, declared, _stored_bytes(array, declared)))
-    elif encoded is not None:
+        columns = [StoredColumn(name, declared, _stored_bytes(array, declared))]
+    elif encoded is not None or (encoded := costly_values(array)) is not None:
         # A list's elements say for themselves, in JSON, that they are null.
-        encoding = "json" if is_list(type_) else _variable_encoding(type_)
-        columns.append(StoredColumn(name, encoding, encoded))
+        columns = [StoredColumn(name, encoding_of(type_), encoded)]
     elif is_list(type_):
-        columns.append(_encode_list(name, array))
+        lengths, elements = list_lengths(array), array.flatten()
+        columns = [_lists(name, lengths, fixed_values(elements))]
         if element_null_column is not None:
-            offsets = offsets_of(list_lengths(array)).astype(np.int32)
-            values = pa.array(_null_flags(array.flatten()))
-            flags = pa.ListArray.from_arrays(pa.array(offsets), values)
-            columns.append(_encode_list(element_null_column, flags))
-    elif (dtype := fixed_dtype(type_)) is not None:
-        columns.append(StoredColumn(name, dtype.name, fixed_values(array)))
+            columns.append(_lists(element_null_column, lengths, _null_flags(elements)))
+    elif fixed_dtype(type_) is not None:
+        columns = [StoredColumn(name, encoding_of(type_), fixed_values(array))]
     else:
-        columns.append(StoredColumn(name, _variable_encoding(type_), _variable_values(array)))
+        columns = [StoredColumn(name, encoding_of(type_), filled_binary(array))]
     if null_column is not None:
         columns.append(StoredColumn(null_column, "uint8", _null_flags(array)))
     return columns
+
+
+def encoding_of(type_: pa.DataType) -> str:
+    """Return the MDS encoding of columns of a type; that of lists of one length has this behind it."""
+    if is_list(type_):
+        element = fixed_dtype(type_.value_type)
+        return "json" if element is None else f"ndarray:{element.name}"
+    dtype = fixed_dtype(type_)
+    if dtype is not None:
+        return dtype.name
+    if is_text(type_):
+        return "str"
+    return "bytes" if is_bytes(type_) else "str_decimal"
 
 
 def _stored_bytes(array: pa.Array, encoding: str) -> npt.NDArray[Any] | pa.LargeBinaryArray:
@@ -146,12 +156,6 @@ def _null_flags(array: pa.Array) -> npt.NDArray[np.uint8]:
     return np.asarray(array.is_null().cast(pa.uint8()).to_numpy(zero_copy_only=False))
 
 
-def _variable_encoding(type_: pa.DataType) -> str:
-    if is_text(type_):
-        return "str"
-    return "bytes" if is_bytes(type_) else "str_decimal"
-
-
 def fixed_values(array: pa.Array) -> npt.NDArray[Any]:
     """Return a fixed-width column as stored: shape ``(rows,)``, nulls as NaN, NaT or 0."""
     type_ = array.type
@@ -171,27 +175,17 @@ def fixed_values(array: pa.Array) -> npt.NDArray[Any]:
     return values
 
 
-def _variable_values(array: pa.Array) -> pa.LargeBinaryArray:
-    if pa.types.is_decimal(array.type):
-        # Stock readers call Decimal() on it.
-        return filled_binary(array.cast(pa.large_string()), b"NaN")
-    return filled_binary(array)
-
-
-def _encode_list(name: str, array: pa.Array) -> StoredColumn:
-    element = fixed_dtype(array.type.value_type)
-    if element is None:
-        return StoredColumn(name, "json", lists_to_json(array))
-    lengths = list_lengths(array)
-    flat = fixed_values(array.flatten())
+def _lists(name: str, lengths: Int64, flat: npt.NDArray[Any]) -> StoredColumn:
+    """Return a column of lists of some lengths, given their elements one after the other."""
+    encoding = f"ndarray:{flat.dtype.name}"
     width = int(lengths[0]) if len(lengths) else 0
     if width and bool((lengths == width).all()):
         # All of one length: the shard's rows stay fixed-width records.
-        return StoredColumn(name, f"ndarray:{element.name}:{width}", flat.reshape(-1, width))
+        return StoredColumn(name, f"{encoding}:{width}", flat.reshape(-1, width))
     header = binary_rows(array_headers(lengths[:, np.newaxis]))
-    offsets = offsets_of(lengths * element.itemsize)
+    offsets = offsets_of(lengths * flat.itemsize)
     values = binary_from_offsets(offsets, np.ascontiguousarray(flat).view(np.uint8))
-    return StoredColumn(name, f"ndarray:{element.name}", concat_rows([header, values]))
+    return StoredColumn(name, encoding, concat_rows([header, values]))
 
 
 def is_encoding_of(type_: pa.DataType, encoding: str, declared: str | None = None) -> bool:
@@ -200,20 +194,18 @@ def is_encoding_of(type_: pa.DataType, encoding: str, declared: str | None = Non
         return False
     if declared in _BLACK_PIXEL:
         return is_bytes(type_)
-    if is_list(type_):
-        element = fixed_dtype(type_.value_type)
-        if element is None:
-            return encoding == "json"
-        return encoding.split(":")[:2] == ["ndarray", element.name]
-    dtype = fixed_dtype(type_)
-    return encoding == (_variable_encoding(type_) if dtype is None else dtype.name)
+    return encoding.split(":")[:2] == encoding_of(type_).split(":")
 
 
 def costly_values(array: pa.Array) -> pa.LargeBinaryArray | None:
     """Return the encoded values of a column whose values are written out as text, else None."""
-    if is_list(array.type) and fixed_dtype(array.type.value_type) is None:
+    encoding = encoding_of(array.type)
+    if encoding == "json":
         return lists_to_json(array)
-    return _variable_values(array) if pa.types.is_decimal(array.type) else None
+    if encoding == "str_decimal":
+        # Stock readers call Decimal() on it.
+        return filled_binary(array.cast(pa.large_string()), b"NaN")
+    return None
 
 
 def row_sizes(array: pa.Array, encoded: pa.LargeBinaryArray | None) -> npt.NDArray[np.int64]:
