@@ -17,9 +17,8 @@ from .entry import INDEX_NAME, ShardEntry
 from .files import write_new, write_whole
 from .schema import SIDECAR_NAME, DatasetSchema, Field, companion_names
 from .shard import open_shard
-from .writer import flags_needed, remove_shard, write_shard
+from .writer import NullColumns, needed_flags, remove_shard, write_shard
 
-NullColumns = dict[str, tuple[bool, bool]]
 Info = dict[str, Any]
 
 
@@ -54,26 +53,16 @@ def commit_dataset(
     Raises:
         OSError: Something cannot be written; no index is visible then.
     """
-    null_columns, lacking = _null_flags(schema, infos)
+    fields, lacking = _fields(schema, infos, declared or {})
     final = [dict(info) for info in infos]
     superseded = [final[i] for i in lacking]
     if lacking:
+        null_columns = {f.name: (f.null_column, f.element_null_column) for f in fields}
         rewrite = Rewrite(schema, null_columns, declared=declared or {})
         here = (rewrite(directory, info) for info in superseded)
         rewritten = here if map_shards is None else map_shards(rewrite, superseded)
         for i, info in zip(lacking, rewritten, strict=True):
             final[i] = info
-    companions = companion_names(schema.names)
-    fields = tuple(
-        replace(
-            (declared or {}).get(f.name) or Field(f.name, f.type),
-            null_column=companions[f.name][0] if null_columns[f.name][0] else None,
-            element_null_column=companions[f.name][1] if null_columns[f.name][1] else None,
-            nulls=sum(info["stats"][f.name]["nulls"] for info in infos),
-            element_nulls=sum(info["stats"][f.name]["element_nulls"] for info in infos),
-        )
-        for f in schema
-    )
     rows = sum(int(info["index"]["samples"]) for info in final)
     described = DatasetSchema(fields, rows if num_rows is None else num_rows, extra or {})
     shards = tuple(ShardEntry.from_json(info["index"], directory) for info in final)
@@ -93,6 +82,24 @@ def commit_dataset(
     return dataset
 
 
+def _fields(
+    schema: pa.Schema, infos: Sequence[Mapping[str, Any]], declared: Mapping[str, Field]
+) -> tuple[tuple[Field, ...], list[int]]:
+    """Return the columns of the dataset, and which of its shards lack null columns that it has."""
+    companions = companion_names(schema.names)
+    fields: list[Field] = []
+    lacking: set[int] = set()
+    for f in schema:
+        stats = [info["stats"][f.name] for info in infos]
+        nulls = {key: sum(each[key] for each in stats) for key in ("nulls", "element_nulls")}
+        flags = needed_flags(f.type, companions[f.name], **nulls)
+        stored = [needed_flags(f.type, companions[f.name], **each) for each in stats]
+        lacking.update(i for i, names in enumerate(stored) if names != flags)
+        plain = declared.get(f.name) or Field(f.name, f.type)
+        fields.append(replace(plain, null_column=flags[0], element_null_column=flags[1], **nulls))
+    return tuple(fields), sorted(lacking)
+
+
 def writer_for(directory: str) -> Callable[..., None]:
     """Return what writes files that do not count while they are cut off; to rename one takes far directories two requests."""
     return write_new if is_far(directory) else write_whole
@@ -104,8 +111,7 @@ class Rewrite:
 
     Attributes:
         schema: Of the shard.
-        null_columns: Per column, whether to store null flags for its rows and for its elements; columns that are
-            not named get none.
+        null_columns: Names of the null columns to store for rows and elements of a column, by its name.
         after: What the columns are cast to; None for their own types.
         declared: As of the writer of the shard.
     """
@@ -119,10 +125,7 @@ class Rewrite:
         """Return the new info. The old file stays: where tasks are retried, this may run twice."""
         entry = ShardEntry.from_json(info["index"], directory)
         companions = companion_names(self.schema.names)
-        fields = [
-            Field(f.name, f.type, None, companions[f.name][0], companions[f.name][1])
-            for f in self.schema
-        ]
+        fields = [Field(f.name, f.type, None, *companions[f.name]) for f in self.schema]
         shard = open_shard(directory, entry)
         arrays = [column_array(shard, field, slice(None)) for field in fields]
         table = pa.Table.from_arrays(arrays, schema=self.schema)
@@ -139,17 +142,3 @@ class Rewrite:
         # What was null in a column of floats is NaN by now, so the first count is the right one.
         return {"index": written["index"], "stats": info["stats"]}
 
-
-def _null_flags(
-    schema: pa.Schema, infos: Sequence[Mapping[str, Any]]
-) -> tuple[NullColumns, list[int]]:
-    """Return which null flags the dataset needs, and which of its shards lack some of them."""
-    null_columns: NullColumns = {}
-    lacking: set[int] = set()
-    for name, type_ in zip(schema.names, schema.types, strict=True):
-        stats = [info["stats"][name] for info in infos]
-        flags = [flags_needed(type_, each["nulls"], each["element_nulls"]) for each in stats]
-        needed = any(rows for rows, _ in flags), any(elements for _, elements in flags)
-        null_columns[name] = needed
-        lacking.update(i for i, stored in enumerate(flags) if stored != needed)
-    return null_columns, sorted(lacking)

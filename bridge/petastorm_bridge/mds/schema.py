@@ -175,14 +175,13 @@ def companion_names(names: Iterable[str]) -> dict[str, tuple[str, str]]:
     value is null, so that stock readers see it too. Underscores are added until a name is free.
     """
     taken = set(names)
-    result = {}
-    for name in sorted(taken):
-        pair = []
-        for suffix in ("__is_null", "__element_is_null"):
-            candidate = name + suffix
-            while candidate in taken:
-                candidate += "_"
-            taken.add(candidate)
-            pair.append(candidate)
-        result[name] = (pair[0], pair[1])
-    return result
+
+    def free(name: str) -> str:
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        return name
+
+    return {
+        name: (free(f"{name}__is_null"), free(f"{name}__element_is_null")) for name in sorted(taken)
+    }

@@ -18,6 +18,7 @@ from .layout import MAX_SHARD_BYTES, ShardLayout, assemble_shard
 from .schema import Field, companion_names
 from .types import fixed_dtype, is_list, is_storable, marks_nulls_itself
 
+NullColumns = Mapping[str, tuple[str | None, str | None]]
 _Write = Callable[[str, Sequence[memoryview]], None]
 
 DEFAULT_SIZE_LIMIT = 32 << 20  # of Petastorm's row groups: a batch of a reader is one shard
@@ -201,7 +202,7 @@ def write_shard(
     compression: str | None,
     hashes: Sequence[str],
     size_limit: int | None,
-    null_columns: Mapping[str, tuple[bool, bool]] | None = None,
+    null_columns: NullColumns | None = None,
     encoded: Mapping[str, pa.LargeBinaryArray] | None = None,
     declared: Mapping[str, Field],
     write: _Write = write_whole,
@@ -214,8 +215,8 @@ def write_shard(
         compression: MDS compression name, or None.
         hashes: MDS hash names.
         size_limit: Recorded in the entry only.
-        null_columns: Per column, whether to store null flags for its rows and for its elements.
-            None stores them for the columns that hold nulls.
+        null_columns: Names of the null columns to store for rows and elements of a column, by its name.
+            None stores those that are needed.
         encoded: Columns that :func:`costly_values` has encoded already.
         declared: As of :class:`ShardWriter`.
         write: Writes the file.
@@ -228,20 +229,17 @@ def write_shard(
     stats: dict[str, dict[str, int]] = {}
     for name, chunked in zip(table.schema.names, table.columns, strict=True):
         array = _joined(chunked.chunks)
-        nulls = array.null_count
         # Those in null lists do not count.
         element_nulls = array.flatten().null_count if is_list(array.type) else 0
-        stats[name] = {"nulls": nulls, "element_nulls": element_nulls}
+        stats[name] = {"nulls": array.null_count, "element_nulls": element_nulls}
         if null_columns is None:
-            wanted = flags_needed(array.type, nulls, element_nulls)
+            flags = needed_flags(array.type, companions[name], **stats[name])
         else:
-            wanted = null_columns.get(name, (False, False))
-        null_name, element_name = companions[name]
+            flags = null_columns.get(name, (None, None))
         stored += encode_column(
             name,
             array,
-            null_name if wanted[0] else None,
-            element_name if wanted[1] else None,
+            *flags,
             None if encoded is None else encoded.get(name),
             declared=declared[name].encoding if name in declared else None,
         )
@@ -257,14 +255,18 @@ def _joined(chunks: Sequence[pa.Array]) -> pa.Array:
     return chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)
 
 
-def flags_needed(type_: pa.DataType, nulls: int, element_nulls: int) -> tuple[bool, bool]:
-    """Return whether rows and elements of a column with so many nulls need null flags."""
-    if not is_list(type_):
-        return bool(nulls) and not marks_nulls_itself(type_), False
-    element = type_.value_type
-    # JSON cells say null for an element themselves, floats and timestamps say NaN and NaT.
-    in_place = marks_nulls_itself(element) or fixed_dtype(element) is None
-    return bool(nulls), bool(element_nulls) and not in_place
+def needed_flags(
+    type_: pa.DataType, names: tuple[str, str], nulls: int, element_nulls: int
+) -> tuple[str | None, str | None]:
+    """Return those of the two names that a column with so many nulls needs null columns of; None for others."""
+    if is_list(type_):
+        element = type_.value_type
+        # JSON cells say null for an element themselves, floats and timestamps say NaN and NaT.
+        in_place = marks_nulls_itself(element) or fixed_dtype(element) is None
+        needed = nulls, element_nulls and not in_place
+    else:
+        needed = nulls and not marks_nulls_itself(type_), 0
+    return names[0] if needed[0] else None, names[1] if needed[1] else None
 
 
 def _write_files(
