@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from petastorm_bridge.mds.commit import commit_dataset
 from petastorm_bridge.mds.dataset import open_dataset, read_table
 from petastorm_bridge.mds.encode import costly_values, row_sizes
-from petastorm_bridge.mds.files import write_new, write_whole
+from petastorm_bridge.mds.files import write_whole
 from petastorm_bridge.mds.ragged import typed_strings
 from petastorm_bridge.mds.types import is_storable
 from petastorm_bridge.mds.writer import ShardWriter
@@ -354,9 +354,9 @@ def test_a_file_that_is_there_already_as_it_is_to_be_stays(tmp_path):
     """As what another machine has written of the same rows, which may be read already."""
     file = tmp_path / "file"
     parts = [memoryview(b"abc"), memoryview(b"defg")]
-    write_new(str(file), parts)
+    write_whole(str(file), parts, in_place=True)
     before = file.stat()
-    write_new(str(file), parts)
+    write_whole(str(file), parts, in_place=True)
     assert (file.stat().st_ino, file.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
@@ -375,7 +375,7 @@ def test_whatever_else_is_there_is_replaced(tmp_path, put):
     file, other = tmp_path / "file", tmp_path / "other"
     other.write_bytes(b"abcdefg")
     put(file)
-    write_new(str(file), [b"abc", b"defg"])
+    write_whole(str(file), [b"abc", b"defg"], in_place=True)
     assert not file.is_symlink()
     assert file.read_bytes() == other.read_bytes() == b"abcdefg"
     assert sorted(os.listdir(tmp_path)) == ["file", "other"]

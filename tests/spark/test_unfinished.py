@@ -149,11 +149,11 @@ def test_a_machine_that_does_not_know_itself_clears_nothing(tmp_path, monkeypatc
 
 
 def test_who_begins_takes_the_lock_before_anybody_can_see_the_marker(tmp_path, monkeypatch):
-    def write(path, parts):
-        write_whole(path, parts)
+    def write(path, parts, **how):
+        write_whole(path, parts, **how)
         assert not is_cleared(tmp_path / "a")
 
-    monkeypatch.setattr("petastorm_bridge.spark._directory.mounted.writer_for", lambda _: write)
+    monkeypatch.setattr("petastorm_bridge.spark._directory.mounted.write_whole", write)
     with _store.store_at((tmp_path / "a").as_uri()).creating():
         assert (tmp_path / "a" / MARKER_NAME).exists()
     assert is_cleared(tmp_path / "a")

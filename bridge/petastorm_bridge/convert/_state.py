@@ -22,7 +22,6 @@ from petastorm_bridge._sources.unfinished import CONVERSION_NAME
 from petastorm_bridge._workers.file_lock import fcntl, is_at
 from petastorm_bridge._workers.threads import each_at_once
 from petastorm_bridge.mds.access import is_far
-from petastorm_bridge.mds.commit import writer_for
 from petastorm_bridge.mds.dataset import MdsDataset, open_dataset
 from petastorm_bridge.mds.entry import INDEX_NAME, ShardEntry, check_file_names
 from petastorm_bridge.mds.errors import DatasetError
@@ -106,8 +105,13 @@ class Destination:
         text = json.dumps({**content, "sha256": content_digest(content)})
         with self._open_notes() as notes:
             # One that is cut off has another hash.
-            write = writer_for(self.path)
-            write(_note_name(part), [text.encode()], is_durable=True, folder=notes)
+            write_whole(
+                _note_name(part),
+                [text.encode()],
+                is_durable=True,
+                folder=notes,
+                in_place=is_far(self.path),
+            )
 
     def noted(self) -> set[int]:
         """Return the numbers of the parts that an earlier run has noted."""

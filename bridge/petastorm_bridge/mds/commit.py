@@ -14,7 +14,7 @@ from .access import is_far
 from .dataset import MdsDataset
 from .decode import column_array
 from .entry import INDEX_NAME, ShardEntry
-from .files import write_new, write_whole
+from .files import write_whole
 from .schema import SIDECAR_NAME, DatasetSchema, Field, companion_names
 from .shard import open_shard
 from .writer import NullColumns, needed_flags, remove_shard, write_shard
@@ -71,9 +71,9 @@ def commit_dataset(
         check(dataset)
     # What makes a dataset of the files waits for the disk; shards, which are many times larger, are
     # compared with their sizes and hashes whenever they are read.
-    sidecar = [described.to_json().encode()]
-    # Nobody looks for it before the index is there.
-    writer_for(directory)(os.path.join(directory, SIDECAR_NAME), sidecar, is_durable=True)
+    # Nobody looks for the sidecar before the index is there; to rename it takes far directories two requests.
+    path, sidecar = os.path.join(directory, SIDECAR_NAME), [described.to_json().encode()]
+    write_whole(path, sidecar, is_durable=True, in_place=is_far(directory))
     index = {"version": 2, "shards": [info["index"] for info in final]}
     text = json.dumps(index, sort_keys=True).encode()
     write_whole(os.path.join(directory, INDEX_NAME), [text], is_durable=True)
@@ -98,11 +98,6 @@ def _fields(
         plain = declared.get(f.name) or Field(f.name, f.type)
         fields.append(replace(plain, null_column=flags[0], element_null_column=flags[1], **nulls))
     return tuple(fields), sorted(lacking)
-
-
-def writer_for(directory: str) -> Callable[..., None]:
-    """Return what writes files that do not count while they are cut off; to rename one takes far directories two requests."""
-    return write_new if is_far(directory) else write_whole
 
 
 @dataclass(frozen=True)
@@ -141,4 +136,3 @@ class Rewrite:
         )
         # What was null in a column of floats is NaN by now, so the first count is the right one.
         return {"index": written["index"], "stats": info["stats"]}
-

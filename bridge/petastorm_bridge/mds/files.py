@@ -81,7 +81,12 @@ def read_into(file: BinaryIO, start: int, out: memoryview) -> int:
 
 
 def write_whole(
-    path: str, parts: Iterable[Any], *, is_durable: bool = False, folder: int | None = None
+    path: str,
+    parts: Iterable[Any],
+    *,
+    is_durable: bool = False,
+    folder: int | None = None,
+    in_place: bool = False,
 ) -> None:
     """Write buffers to a file that has its name only when it is complete.
 
@@ -95,43 +100,32 @@ def write_whole(
         is_durable: Wait for the disk before the file gets its name. Otherwise a machine that loses
             power may come up with the name and without the content.
         folder: Descriptor of the directory that ``path`` is relative to, opened without following links.
+        in_place: Write under the file's own name, because nobody looks for it before it is there, and others only
+            write the same to it: mounts of object stores rename by copying. What is there, such as a link or the
+            half of a killed process, is removed and not written to; the same content stays at all times.
 
     Raises:
         OSError: It cannot be written; the error names ``path``, and nothing is left behind.
     """
-    temporary, parts = f"{path}.{uuid.uuid4().hex}.tmp", [*parts]
+    parts = [*parts]
     with _naming(path):
-        _write(temporary, parts, is_durable, folder)
-        try:
-            os.replace(temporary, path, src_dir_fd=folder, dst_dir_fd=folder)
-        except BaseException as error:
-            with contextlib.suppress(OSError):
-                os.remove(temporary, dir_fd=folder)
-            if not isinstance(error, OSError) or error.errno not in NO_RENAMING:
-                raise
+        if in_place or not _renamed(path, parts, is_durable, folder):
             _replace(path, parts, is_durable, folder)
 
 
-def write_new(
-    path: str, parts: Iterable[Any], *, is_durable: bool = False, folder: int | None = None
-) -> None:
-    """Write buffers to a file that nobody looks for before it is there, and others only write the same to.
-
-    Unlike :func:`write_whole` it writes under the file's own name: mounts of object stores rename by
-    copying. What is there under the name, such as a link or the half of a killed process, is removed and
-    not written to; the same content stays at all times.
-
-    Args:
-        path: The file.
-        parts: Its content.
-        is_durable: Wait for the disk, or for the store.
-        folder: Descriptor of the directory that ``path`` is relative to, opened without following links.
-
-    Raises:
-        OSError: It cannot be written; the error names ``path``, and nothing is left behind.
-    """
-    with _naming(path):
-        _replace(path, [*parts], is_durable, folder)
+def _renamed(path: str, parts: list[Any], is_durable: bool, folder: int | None) -> bool:
+    """Write a file under another name and rename it; return False where nothing can be renamed."""
+    temporary = f"{path}.{uuid.uuid4().hex}.tmp"
+    _write(temporary, parts, is_durable, folder)
+    try:
+        os.replace(temporary, path, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            os.remove(temporary, dir_fd=folder)
+        if not isinstance(error, OSError) or error.errno not in NO_RENAMING:
+            raise
+        return False
+    return True
 
 
 def _replace(path: str, parts: list[Any], is_durable: bool, folder: int | None) -> None:
@@ -212,13 +206,13 @@ class WritesAhead:
         self._bytes = 0
 
     def __call__(self, path: str, parts: Sequence[memoryview]) -> None:
-        """Begin to write a file as :func:`write_new`; wait while there are too many. Raises for earlier ones."""
+        """Begin to write a file in place (:func:`write_whole`); wait while there are too many. Raises for earlier ones."""
         size = sum(map(len, parts))
         while self._under_way and (
             len(self._under_way) == _MOST_FILES or self._bytes + size > _MOST_BYTES
         ):
             self._wait_for_first()
-        self._under_way.append((self._pool.submit(write_new, path, parts), size))
+        self._under_way.append((self._pool.submit(write_whole, path, parts, in_place=True), size))
         self._bytes += size
 
     def finish(self) -> None:

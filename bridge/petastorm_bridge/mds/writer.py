@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -13,7 +14,7 @@ import pyarrow as pa
 from . import codecs
 from .access import is_far
 from .encode import costly_values, encode_column, row_sizes
-from .files import WritesAhead, write_new, write_whole
+from .files import WritesAhead, write_whole
 from .layout import MAX_SHARD_BYTES, ShardLayout, assemble_shard
 from .schema import Field, companion_names
 from .types import fixed_dtype, is_list, is_storable, marks_nulls_itself
@@ -182,7 +183,7 @@ class ShardWriter:
             size_limit=self._size_limit,
             encoded=encoded,
             declared=self._declared,
-            write=self._ahead or write_new,
+            write=self._ahead or functools.partial(write_whole, in_place=True),
         )
         self._infos.append(info)
 

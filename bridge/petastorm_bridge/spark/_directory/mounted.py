@@ -14,8 +14,8 @@ from petastorm_bridge._workers.file_lock import fcntl
 from petastorm_bridge._workers.threads import each_at_once
 from petastorm_bridge.fs_utils import existing_local_path
 from petastorm_bridge.mds.access import is_far
-from petastorm_bridge.mds.commit import writer_for
 from petastorm_bridge.mds.dataset import INDEX_NAME
+from petastorm_bridge.mds.files import write_whole
 from petastorm_bridge.spark._session import logger
 
 from .own_files import MARKER_BYTES, REMOVALS, marker_text, read_marker, sorted_out, this_machine
@@ -38,8 +38,8 @@ class MountedStore:
                 # Before the marker is there: whoever sees it finds the lock taken, or nobody at work.
                 lock.enter_context(self._locked())
                 # A marker that is cut off is nobody's.
-                write = writer_for(self._directory)
-                write(self._path(MARKER_NAME), [marker_text(self._place())])
+                text = [marker_text(self._place())]
+                write_whole(self._path(MARKER_NAME), text, in_place=is_far(self._directory))
             except BaseException:
                 with contextlib.suppress(OSError):
                     os.rmdir(self._directory)
