@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +15,7 @@ import pyarrow as pa
 
 from .decode import column_array
 from .encode import is_encoding_of
-from .entry import INDEX_NAME, ShardEntry, by_layout, check_file_names
+from .entry import INDEX_NAME, ShardEntry, by_layout, check_file_names, parse_index
 from .errors import DatasetError, DatasetNotFoundError, ShardCorruptedError
 from .files import open_regular
 from .layout import ShardLayout
@@ -27,7 +25,7 @@ from .shard import Shard, open_shard
 from .types import fixed_encoding
 from .verified import FileMark, best_hash, marks_of
 
-__all__ = ["INDEX_NAME", "MdsDataset", "open_dataset", "parse_index", "read_index", "read_table"]
+__all__ = ["INDEX_NAME", "MdsDataset", "open_dataset", "read_index", "read_table"]
 
 # Encodings without a column type of their own (images, JSON, pickles …) are their raw bytes;
 # nothing is ever unpickled.
@@ -80,33 +78,15 @@ def read_index(directory: str) -> tuple[ShardEntry, ...]:
     path = os.path.join(os.path.abspath(directory), INDEX_NAME)
     try:
         with open_regular(path) as file, paused_collector():
-            shards = parse_index(file.read())["shards"]
+            shards = parse_index(file.read(), path)["shards"]
             entries = tuple(ShardEntry.from_json(obj, path) for obj in shards)
     except FileNotFoundError as error:
         raise DatasetNotFoundError(
             f"No MDS dataset at {directory}: {INDEX_NAME} is missing. It was deleted, never "
             "finished, or is not visible here yet."
         ) from error
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise DatasetError(
-            f"{path} is not a usable MDS index ({error}). Convert the DataFrame again."
-        ) from error
     check_file_names((name for entry in entries for name in entry.basenames), path)
     return entries
-
-
-def parse_index(text: bytes) -> dict[str, Any]:
-    """Return the content of an index; its ``shards`` are a list of anything.
-
-    Raises:
-        ValueError, RecursionError: It is none of version 2.
-    """
-    index = json.loads(text)
-    if not isinstance(index, dict) or not isinstance(index.get("shards"), list):
-        raise ValueError("no list of shards")  # noqa: TRY004 - of the file, not of an argument
-    if index.get("version") != 2:
-        raise ValueError(f"version {index.get('version')!r}")
-    return index
 
 
 def open_dataset(directory: str, fetch: Callable[[ShardEntry], object] | None = None) -> MdsDataset:

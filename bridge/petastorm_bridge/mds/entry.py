@@ -6,6 +6,7 @@ own directory, whoever wrote it. Every reader of an index therefore asks here fi
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -70,11 +71,13 @@ class ShardEntry:
             raw = _file(obj["raw_data"])
             zipped = None if obj["zip_data"] is None else _file(obj["zip_data"])
             samples, compression = _count(obj["samples"]), obj["compression"]
-            _check_room(samples, raw["bytes"])
             if zipped is not None:
                 parse_compression(str(compression))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise _unusable(index_path, f"{type(error).__name__}: {error}") from error
+        # Before anybody makes room for as many: a file holds their number and the offset of each.
+        if raw["bytes"] < 4 * (samples + 2):
+            raise _unusable(index_path, f"{samples} samples in {raw['bytes']} bytes")
         return cls(layout, samples, raw, zipped, compression)
 
     @property
@@ -91,6 +94,19 @@ class ShardEntry:
     def basenames(self) -> tuple[str, ...]:
         """Names of the ``files``."""
         return tuple(file["basename"] for file in self.files)
+
+
+def parse_index(text: bytes, path: str) -> dict[str, Any]:
+    """Return the content of an index, whose ``shards`` are a list of anything; DatasetError if it is none."""
+    try:
+        index = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _unusable(path, f"{error}") from error
+    if not isinstance(index, dict) or not isinstance(index.get("shards"), list):
+        raise _unusable(path, "no list of shards")
+    if index.get("version") != 2:
+        raise _unusable(path, f"version {index.get('version')!r}")
+    return index
 
 
 def by_layout(shards: Iterable[ShardEntry]) -> dict[ShardLayout, ShardEntry]:
@@ -146,12 +162,6 @@ def _count(number: Any) -> int:
     if type(number) is not int or not 0 <= number < 1 << 33:  # compressed files may be larger
         raise ValueError(f"a size of {number!r}")
     return number
-
-
-def _check_room(samples: int, size: int) -> None:
-    # Before anybody makes room for as many: a file holds their number and the offset of each.
-    if size < 4 * (samples + 2):
-        raise ValueError(f"{samples} samples in {size} bytes")
 
 
 def _file(obj: Any) -> dict[str, Any]:

@@ -14,8 +14,7 @@ from streaming.base.format.mds import MDSReader
 from streaming.base.format.mds.encodings import mds_decode
 
 from petastorm_bridge._workers.locks import ForkSafeLock
-from petastorm_bridge.mds.dataset import parse_index
-from petastorm_bridge.mds.entry import ShardEntry
+from petastorm_bridge.mds.entry import ShardEntry, parse_index
 from petastorm_bridge.mds.errors import DatasetError, HashNotKnownError, ShardCorruptedError
 from petastorm_bridge.mds.layout import ShardLayout
 from petastorm_bridge.mds.shard import Shard
@@ -104,10 +103,7 @@ class Readers:
 
     def load(self, file: BinaryIO) -> dict[str, Any]:
         """Return the content of the index (``json.load``)."""
-        try:
-            return parse_index(file.read())
-        except (ValueError, RecursionError) as error:
-            raise DatasetError(f"{self._index_path} is not a usable index ({error}).") from error
+        return parse_index(file.read(), self._index_path)
 
     def make(self, dirname: str, split: str | None, entry: Any) -> Any:
         """Return the reader of one entry of the index (``streaming.base.format``)."""
