@@ -142,8 +142,8 @@ def _check_schema(sidecar: str, schema: DatasetSchema, shards: tuple[ShardEntry,
     if schema.num_rows != rows and (shards or schema.fields):  # without columns: no shards
         raise _other_sidecar(sidecar, f"{schema.num_rows} rows there, {rows} in the index")
     for layout, shard in by_layout(shards).items():
-        encodings = dict(zip(layout.names, layout.encodings, strict=True))
-        for name, type_, declared in _stored_types(schema):
+        encodings = dict(_columns(layout))
+        for name, type_, declared in schema.stored():
             encoding = encodings.pop(name, "missing")
             if not is_encoding_of(type_, encoding, declared):
                 raise _other_sidecar(
@@ -153,14 +153,6 @@ def _check_schema(sidecar: str, schema: DatasetSchema, shards: tuple[ShardEntry,
             raise _other_sidecar(
                 sidecar, f"columns {sorted(encodings)} of {shard.basenames[0]} are not there"
             )
-
-
-def _stored_types(schema: DatasetSchema) -> list[tuple[str, pa.DataType, str | None]]:
-    """Return the name, the type and the declared encoding of every column of the shards."""
-    flags = [(f.null_column, pa.uint8()) for f in schema.fields]
-    flags += [(f.element_null_column, pa.list_(pa.uint8())) for f in schema.fields]
-    columns = [(f.name, f.type, f.encoding) for f in schema.fields]
-    return columns + [(name, type_, None) for name, type_ in flags if name is not None]
 
 
 def _other_sidecar(sidecar: str, difference: str) -> DatasetError:

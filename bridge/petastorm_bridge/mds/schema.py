@@ -72,6 +72,13 @@ class DatasetSchema:
         """Column names in table order."""
         return [f.name for f in self.fields]
 
+    def stored(self) -> list[tuple[str, pa.DataType, str | None]]:
+        """Return the name, the type and the declared encoding of every column of the shards."""
+        flags = [(f.null_column, pa.uint8()) for f in self.fields]
+        flags += [(f.element_null_column, pa.list_(pa.uint8())) for f in self.fields]
+        columns = [(f.name, f.type, f.encoding) for f in self.fields]
+        return columns + [(name, type_, None) for name, type_ in flags if name is not None]
+
     def to_json(self) -> str:
         """Return the sidecar's text."""
         arrow = pa.schema([pa.field(f.name, f.type) for f in self.fields])
@@ -126,10 +133,13 @@ class DatasetSchema:
             )
             for name, type_, column in zip(arrow.names, arrow.types, columns, strict=True)
         )
-        _check_stored_names(fields)
         if not isinstance(obj["extra"], dict):
             raise TypeError(f"extra {obj['extra']!r}")
-        return cls(fields, _count(obj["num_rows"]), obj["extra"])
+        schema = cls(fields, _count(obj["num_rows"]), obj["extra"])
+        names = [name for name, _, _ in schema.stored()]
+        if not all(isinstance(name, str) for name in names) or len(set(names)) != len(names):
+            raise ValueError(f"columns {names}")
+        return schema
 
 
 def _shape(shape: Any) -> tuple[int | None, ...] | None:
@@ -152,14 +162,6 @@ def _arrow_schema(text: str) -> pa.Schema:
         return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
     except (pa.ArrowException, OSError) as error:
         raise ValueError(f"its Arrow schema is none ({error})") from error
-
-
-def _check_stored_names(fields: Iterable[Field]) -> None:
-    named = [f.name for f in fields]
-    named += [f.null_column for f in fields if f.null_column is not None]
-    named += [f.element_null_column for f in fields if f.element_null_column is not None]
-    if not all(isinstance(name, str) for name in named) or len(set(named)) != len(named):
-        raise ValueError(f"columns {named}")
 
 
 def _count(number: Any) -> int:
