@@ -11,7 +11,7 @@ import pyarrow as pa
 from ._json import json_to_lists
 from .errors import DatasetError, ShardCorruptedError
 from .ndarray import numbers, value_shape
-from .ragged import offsets_of, typed_strings, validity
+from .ragged import binary_rows, offsets_of, typed_strings, validity
 from .schema import Field
 from .shard import Rows, Shard
 from .types import fixed_dtype, fixed_encoding, is_bytes, is_list, marks_nulls_itself
@@ -35,7 +35,7 @@ def column_view(shard: Shard, field: Field, rows: Rows) -> npt.NDArray[Any] | No
     if fixed_dtype(type_) is None:
         return None
     if fixed_encoding(shard.encoding(field.name)) is not None:
-        return _as_logical(shard.fixed(field.name, rows), type_)
+        return _as_logical(shard.cells(field.name, rows), type_)
     if field.shape is None or not is_list(field.type):
         return None
     try:
@@ -73,10 +73,11 @@ def column_array(shard: Shard, field: Field, rows: Rows) -> pa.Array:
         nulls = _nulls(shard, field.null_column, rows)
         if is_list(field.type):
             return _list_array(shard, field, rows, nulls)
-        is_fixed = fixed_encoding(shard.encoding(field.name)) is not None
-        if is_fixed and not is_bytes(field.type):
-            return _fixed_array(shard.fixed(field.name, rows), field.type, nulls)
-        return typed_strings(shard.variable(field.name, rows), field.type, nulls)
+        cells = shard.cells(field.name, rows)
+        if isinstance(cells, np.ndarray) and not is_bytes(field.type):
+            return _fixed_array(cells, field.type, nulls)
+        strings = binary_rows(cells) if isinstance(cells, np.ndarray) else cells
+        return typed_strings(strings, field.type, nulls)
     except (ValueError, IndexError, KeyError) as error:  # pyarrow's errors are ValueErrors
         raise _unreadable(shard, field, error) from error
 
@@ -85,7 +86,7 @@ def _nulls(shard: Shard, null_column: str | None, rows: Rows) -> npt.NDArray[np.
     """Return which rows are null; None if none is, as in shards without flags."""
     if null_column is None or null_column not in shard:
         return None
-    flags = shard.fixed(null_column, rows).astype(np.bool_)
+    flags = shard.cells(null_column, rows).astype(np.bool_)
     return flags if flags.any() else None
 
 
@@ -119,7 +120,7 @@ def _list_array(
 ) -> pa.Array:
     type_ = field.type
     if shard.encoding(field.name) == "json":
-        values, counts = json_to_lists(shard.variable(field.name, rows), type_.value_type)
+        values, counts = json_to_lists(shard.cells(field.name, rows), type_.value_type)
     else:
         flat, counts, _ = numbers(shard, field, rows)
         flags = None

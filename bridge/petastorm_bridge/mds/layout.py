@@ -164,7 +164,7 @@ def _samples(
 
 
 Cells: TypeAlias = "npt.NDArray[Any] | pa.LargeBinaryArray"
-"""Stored values: an array ``(rows, *shape)`` of its own if of fixed width, otherwise strings."""
+"""Stored values: an array ``(rows, *shape)`` if of fixed width, otherwise strings."""
 
 
 class ColumnWalk:
@@ -210,24 +210,15 @@ class ColumnWalk:
             self._behind.append(self._behind[-1] + sizes)
         return self._behind[before] + distance
 
-    def fixed(self, position: int, rows: Any) -> npt.NDArray[Any]:
-        """Return values of a column of fixed width in an array of their own, ``(rows, *shape)``."""
+    def cells(self, position: int, rows: slice | Int64) -> Cells:
+        """Return values of a column, in memory of their own."""
         dtype = self._layout.formats[position]
-        assert dtype is not None
-        values = unaligned_view(self._raw, f"V{dtype.itemsize}")[self._starts(position)[rows]]
-        return np.asarray(values.view(dtype.base).reshape(-1, *dtype.shape))
-
-    def strings(self, position: int, rows: Int64) -> pa.LargeBinaryArray:
-        """Return values of a column of variable width."""
-        values = self._strings.get(position)
-        if values is None:
+        if dtype is not None:
+            values = unaligned_view(self._raw, f"V{dtype.itemsize}")[self._starts(position)[rows]]
+            return values.view(dtype.base).reshape(-1, *dtype.shape)
+        strings = self._strings.get(position)
+        if strings is None:
             sizes = self._sizes[self._layout.places[position][0]]
-            values = alternating(self._raw, self._starts(position), sizes)
-            self._strings[position] = values
-        return take_values(values, rows)
-
-    def cells(self, position: int, rows: Int64) -> Cells:
-        """Return values of any column."""
-        if self._layout.widths[position] is None:
-            return self.strings(position, rows)
-        return self.fixed(position, rows)
+            strings = alternating(self._raw, self._starts(position), sizes)
+            self._strings[position] = strings
+        return take_values(strings, np.arange(len(self._behind[0]))[rows])

@@ -25,7 +25,7 @@ from .ragged import (
 )
 from .schema import Field
 from .shard import Rows, Shard
-from .types import NDARRAY_CODES, fixed_dtype, fixed_encoding
+from .types import NDARRAY_CODES, fixed_dtype
 
 _NAMES = {code: name for name, code in NDARRAY_CODES.items()}
 
@@ -42,18 +42,15 @@ def numbers(shard: Shard, field: Field, rows: Rows) -> tuple[npt.NDArray[Any], I
         ValueError: The bytes are no such values.
         DatasetError: Values of another type than the field's.
     """
-    encoding = shard.encoding(field.name)
-    dtype = fixed_encoding(encoding)
-    if dtype is not None:
-        values = np.ascontiguousarray(shard.fixed(field.name, rows))
-        count = dtype.itemsize // dtype.base.itemsize
-        return values.reshape(-1), np.full(len(values), count, np.int64), [dtype.shape]
-    cells = shard.variable(field.name, rows)
+    cells = shard.cells(field.name, rows)
+    if isinstance(cells, np.ndarray):
+        shape = cells.shape[1:]
+        return cells.reshape(-1), np.full(len(cells), math.prod(shape), np.int64), [shape]
     raw, offsets = value_bytes(cells), byte_offsets(cells)
     starts, lengths = offsets[:-1] - offsets[0], np.diff(offsets)
     wanted = fixed_dtype(field.type.value_type)
     assert wanted is not None
-    headers, which = parse_headers(raw, starts, lengths, encoding)
+    headers, which = parse_headers(raw, starts, lengths, shard.encoding(field.name))
     names = dict.fromkeys(header.dtype.name for header in headers)
     if names.keys() - {wanted.name}:
         raise DatasetError(
@@ -131,6 +128,6 @@ def value_shape(shard: Shard, field: Field, shapes: Shapes) -> tuple[int, ...]:
 
 def first_header(shard: Shard, name: str) -> Header:
     """Return the header of the first value of a dynamic column; ValueError if it has none."""
-    raw = value_bytes(shard.variable(name, slice(0, 1)))
+    raw = value_bytes(shard.cells(name, slice(0, 1)))
     start, length = np.zeros(1, np.int64), np.array([len(raw)])
     return parse_headers(raw, start, length, shard.encoding(name))[0][0]

@@ -16,8 +16,8 @@ from . import codecs
 from .access import is_mapped
 from .entry import ShardEntry
 from .errors import DatasetNotFoundError, ShardCorruptedError
-from .layout import ColumnWalk, ShardLayout
-from .ragged import Bytes, Int64, binary_rows
+from .layout import Cells, ColumnWalk, ShardLayout
+from .ragged import Bytes, Int64
 from .verified import FileMark, checked_bytes
 
 Rows = slice | npt.NDArray[np.int64]
@@ -109,24 +109,15 @@ class Shard:
         """Return a stored column's MDS encoding."""
         return self.layout.encodings[self.layout.positions[name]]
 
-    def fixed(self, name: str, rows: Rows) -> npt.NDArray[Any]:
-        """Return a fixed-width column: shape ``(rows,)`` or ``(rows, *value shape)``.
+    def cells(self, name: str, rows: Rows) -> Cells:
+        """Return the stored values of a column.
 
-        With a slice and a shard of fixed-width records, a read-only strided view of the file;
-        otherwise a copy.
+        With a slice and a shard of fixed-width records, a read-only strided view of the file; otherwise a copy.
         """
         position = self.layout.positions[name]
         if self.records is not None:
             return self.records[f"{position}"][rows]
-        return self.walk.fixed(position, rows)
-
-    def variable(self, name: str, rows: Rows) -> pa.LargeBinaryArray:
-        """Return the encoded bytes of a column, one string per row."""
-        position = self.layout.positions[name]
-        if self.layout.widths[position] is not None:
-            return binary_rows(self.fixed(name, rows))
-        numbers = np.arange(self.num_rows)[rows] if isinstance(rows, slice) else rows
-        return self.walk.strings(position, numbers)
+        return self.walk.cells(position, rows)
 
 
 def open_shard(
