@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import functools
 import os
 import re
 import stat
@@ -170,7 +169,10 @@ def _write(path: str, parts: Iterable[Any], is_durable: bool, folder: int | None
 
 
 def _open(path: str, mode: str, folder: int | None) -> IO[bytes]:
-    return open(path, mode, opener=functools.partial(_in_folder, folder))
+    def opened(path: str, flags: int) -> int:
+        return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666, dir_fd=folder)
+
+    return open(path, mode, opener=opened)
 
 
 @contextlib.contextmanager
@@ -182,10 +184,6 @@ def _naming(path: str) -> Iterator[None]:
         if error.filename is None and error.errno is not None:
             raise OSError(error.errno, os.strerror(error.errno), path) from error
         raise
-
-
-def _in_folder(folder: int | None, path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666, dir_fd=folder)
 
 
 def final_name(name: str) -> str:
@@ -203,17 +201,15 @@ class WritesAhead:
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(_MOST_FILES)
         self._under_way: deque[tuple[Future[None], int]] = deque()
-        self._bytes = 0
 
     def __call__(self, path: str, parts: Sequence[memoryview]) -> None:
         """Begin to write a file in place (:func:`write_whole`); wait while there are too many. Raises for earlier ones."""
         size = sum(map(len, parts))
-        while self._under_way and (
-            len(self._under_way) == _MOST_FILES or self._bytes + size > _MOST_BYTES
+        while len(self._under_way) == _MOST_FILES or (
+            self._under_way and size + sum(other for _, other in self._under_way) > _MOST_BYTES
         ):
             self._wait_for_first()
         self._under_way.append((self._pool.submit(write_whole, path, parts, in_place=True), size))
-        self._bytes += size
 
     def finish(self) -> None:
         """Wait for all files; raises as calls do."""
@@ -226,6 +222,4 @@ class WritesAhead:
         self._pool.shutdown(cancel_futures=True)
 
     def _wait_for_first(self) -> None:
-        future, size = self._under_way.popleft()
-        self._bytes -= size
-        future.result()
+        self._under_way.popleft()[0].result()
