@@ -26,7 +26,7 @@ from .ragged import (
     typed_strings,
     value_bytes,
 )
-from .types import is_text
+from .types import is_bytes, is_text
 
 _ESCAPES = [("\\", "\\\\"), ('"', '\\"')] + [(chr(code), f"\\u{code:04x}") for code in range(0x20)]
 
@@ -36,9 +36,8 @@ def lists_to_json(array: pa.Array) -> pa.LargeBinaryArray:
     elements = _elements_as_json(array.flatten())
     offsets = pa.array(offsets_of(list_lengths(array)))
     quoted = pa.LargeListArray.from_arrays(offsets, elements)
-    joined = pc.binary_join(quoted, pa.scalar(",", pa.large_string())).cast(pa.large_binary())
-    count = len(array)
-    return concat_rows([_constant(b"[", count), joined, _constant(b"]", count)])
+    joined = pc.binary_join(quoted, pa.scalar(b",", pa.large_binary()))
+    return concat_rows([b"[", joined, b"]"])
 
 
 def json_to_lists(
@@ -52,7 +51,7 @@ def json_to_lists(
     if len(cells) == 0:
         return pa.array([], element), np.empty(0, np.int64)
     count = len(cells)
-    lines = concat_rows([_constant(b'{"v":', count), cells, _constant(b"}\n", count)])
+    lines = concat_rows([b'{"v":', cells, b"}\n"])
     text = value_bytes(lines)
     longest = int(np.diff(byte_offsets(lines)).max())
     table = pyarrow.json.read_json(
@@ -72,18 +71,13 @@ def json_to_lists(
     return _elements_from_text(lists.flatten(), element), counts
 
 
-def _elements_as_json(elements: pa.Array) -> pa.Array:
-    type_ = elements.type
-    if pa.types.is_decimal(type_):
-        text = elements.cast(pa.large_string())
-    elif is_text(type_):
-        text = _escape(elements.cast(pa.large_string()))
-    else:
+def _elements_as_json(elements: pa.Array) -> pa.LargeBinaryArray:
+    if is_bytes(elements.type):
         text = _to_hex(elements)
-    quote = pa.scalar('"', pa.large_string())
-    empty = pa.scalar("", pa.large_string())
-    quoted = pc.binary_join_element_wise(quote, text, quote, empty)
-    return pc.fill_null(quoted, "null") if quoted.null_count else quoted
+    else:
+        text = _escape(elements.cast(pa.large_string())).cast(pa.large_binary())
+    quoted = concat_rows([b'"', text, b'"'])
+    return pc.fill_null(quoted, b"null") if quoted.null_count else quoted
 
 
 def _escape(text: pa.Array) -> pa.Array:
@@ -95,14 +89,14 @@ def _escape(text: pa.Array) -> pa.Array:
     return text
 
 
-def _to_hex(elements: pa.Array) -> pa.Array:
+def _to_hex(elements: pa.Array) -> pa.LargeBinaryArray:
     filled = filled_binary(elements)
     offsets = byte_offsets(filled)
     digits = np.frombuffer(binascii.hexlify(value_bytes(filled).data), np.uint8)
-    text = binary_from_offsets((offsets - offsets[0]) * 2, digits).cast(pa.large_string())
+    text = binary_from_offsets((offsets - offsets[0]) * 2, digits)
     if not elements.null_count:
         return text
-    return pc.if_else(elements.is_null(), pa.scalar(None, pa.large_string()), text)
+    return pc.if_else(elements.is_null(), pa.scalar(None, pa.large_binary()), text)
 
 
 def _elements_from_text(text: pa.Array, type_: pa.DataType) -> pa.Array:
@@ -116,8 +110,3 @@ def _elements_from_text(text: pa.Array, type_: pa.DataType) -> pa.Array:
     data = np.frombuffer(binascii.unhexlify(value_bytes(filled).data), np.uint8)
     binary = binary_from_offsets((offsets - offsets[0]) // 2, data)
     return typed_strings(binary, type_, nulls)
-
-
-def _constant(value: bytes, count: int) -> pa.LargeBinaryArray:
-    data = np.frombuffer(value * count, np.uint8)
-    return binary_from_offsets(np.arange(count + 1, dtype=np.int64) * len(value), data)

@@ -138,12 +138,10 @@ def filled_binary(array: pa.Array, filler: bytes = b"") -> pa.LargeBinaryArray:
     return pc.fill_null(binary, filler) if binary.null_count else binary
 
 
-def concat_rows(parts: list[pa.LargeBinaryArray]) -> pa.LargeBinaryArray:
-    """Return the row-wise concatenation of byte-string columns of equal length."""
-    if len(parts) == 1:
-        return parts[0]
-    joined = pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.large_binary()))
-    return cast("pa.LargeBinaryArray", joined)
+def concat_rows(parts: list[Any]) -> pa.LargeBinaryArray:
+    """Return the row-wise concatenation of columns of byte strings, and of bytes that all rows have."""
+    values = [pa.scalar(p, pa.large_binary()) if isinstance(p, bytes) else p for p in (*parts, b"")]
+    return cast("pa.LargeBinaryArray", pc.binary_join_element_wise(*values))
 
 
 def byte_offsets(array: pa.LargeBinaryArray) -> Int64:
