@@ -8,6 +8,7 @@ Spark executors need neither ``streaming`` nor its compression packages.
 from __future__ import annotations
 
 import bz2
+import contextlib
 import hashlib
 import re
 from collections.abc import Callable
@@ -44,16 +45,14 @@ class Compression:
     extension: str
     level: int | None
 
-    def _codec(self) -> Any:
-        # Arrow's gzip starts at level 1; level 0 only differs in size, never in content.
-        level = max(self.level or 0, 1) if self.extension == "gz" else self.level
-        return pa.Codec(_FAMILIES[self.extension][0], compression_level=level)
-
     def compress(self, data: bytes | memoryview) -> bytes:
         """Return ``data`` compressed."""
         if self.extension == "bz2":  # Arrow has it as a stream only, without levels
             return bz2.compress(data, self.level or 9)
-        return bytes(self._codec().compress(data, asbytes=True))
+        # Arrow's gzip starts at level 1; level 0 only differs in size, never in content.
+        level = self.level or 1 if self.extension == "gz" else self.level
+        codec = pa.Codec(_FAMILIES[self.extension][0], compression_level=level)
+        return bytes(codec.compress(data, asbytes=True))
 
     def decompress(self, data: bytes | memoryview, raw_size: int) -> bytes:
         """Return the ``raw_size`` bytes that ``data`` was compressed from.
@@ -64,7 +63,7 @@ class Compression:
         if self.extension == "snappy":  # no stream; Arrow leaves what is missing uninitialised
             if (size := snappy_size(data)) != raw_size:
                 raise ValueError(f"{size} bytes instead of {raw_size}")
-            return bytes(self._codec().decompress(data, decompressed_size=raw_size, asbytes=True))
+            return bytes(pa.decompress(data, raw_size, "snappy", asbytes=True))
         stream = pa.CompressedInputStream(pa.BufferReader(data), _FAMILIES[self.extension][0])
         # One byte more than wanted shows data that is too long, without expanding all of it.
         raw = bytes(stream.read(raw_size + 1))
@@ -100,21 +99,15 @@ def parse_compression(name: str | None) -> Compression | None:
     )
 
 
-def _collect_hashes() -> dict[str, Callable[[], Any]]:
-    by_name: dict[str, Callable[[], Any]] = {
-        name: getattr(hashlib, name)
-        for name in hashlib.algorithms_available
-        if hasattr(hashlib, name) and not name.startswith("shake_")
-    }
-    try:
-        import xxhash
-    except ImportError:  # a light executor: hashlib is always there
-        return by_name
-    by_name.update({name: getattr(xxhash, name) for name in xxhash.algorithms_available})
-    return by_name
+_HASHES: dict[str, Callable[[], Any]] = {
+    name: getattr(hashlib, name)
+    for name in hashlib.algorithms_available
+    if hasattr(hashlib, name) and not name.startswith("shake_")
+}
+with contextlib.suppress(ImportError):  # a light executor has those of hashlib only
+    import xxhash
 
-
-_HASHES = _collect_hashes()
+    _HASHES.update({name: getattr(xxhash, name) for name in xxhash.algorithms_available})
 
 
 def default_hash() -> str:
