@@ -23,7 +23,7 @@ from .ndarray import first_header
 from .schema import SIDECAR_NAME, DatasetSchema, Field
 from .shard import Shard, open_shard
 from .types import fixed_encoding
-from .verified import FileMark, best_hash, marks_of
+from .verified import FileMark, best_hash, mark_of, marks_of
 
 __all__ = ["INDEX_NAME", "MdsDataset", "open_dataset", "read_index", "read_table"]
 
@@ -102,26 +102,17 @@ def open_dataset(directory: str, fetch: Callable[[ShardEntry], object] | None = 
         DatasetNotFoundError: There is no ``index.json``.
         DatasetError: The index or the sidecar cannot be read, or they and the shards do not match.
     """
-    marks = tuple(_mark(os.path.join(directory, name)) for name in (INDEX_NAME, SIDECAR_NAME))
+    marks = tuple(mark_of(os.path.join(directory, name)) for name in (INDEX_NAME, SIDECAR_NAME))
     shards, schema = _parsed(os.path.abspath(directory), marks)
     if schema is None:
         schema = _inferred_schema(directory, shards, fetch)
     return MdsDataset(directory, schema, shards)
 
 
-def _mark(path: str) -> tuple[int, ...]:
-    """Return what changes when a file is written again."""
-    try:
-        status = os.stat(path)
-    except OSError:
-        return ()
-    return status.st_ino, status.st_mtime_ns, status.st_size
-
-
 @lru_cache(maxsize=4)  # programs open the same few datasets for every epoch
 def _parsed(
     directory: str,
-    marks: tuple[tuple[int, ...], ...],  # noqa: ARG001 - part of the key
+    marks: tuple[FileMark | None, ...],  # noqa: ARG001 - part of the key
 ) -> tuple[tuple[ShardEntry, ...], DatasetSchema | None]:
     shards = read_index(directory)
     sidecar = os.path.join(directory, SIDECAR_NAME)

@@ -40,9 +40,7 @@ def check_hash(path: str, hashes: Mapping[str, str], data: Any, status: os.stat_
         ShardCorruptedError: It has another hash.
     """
     name = best_hash(hashes)
-    if name is None:
-        return
-    if _seen.get(path) == _state(name, hashes, status):
+    if name is None or _seen.get(path) == _state(name, hashes, status):
         return
     digest = codecs.digest(name, data)
     if digest != hashes[name]:
@@ -60,27 +58,31 @@ def note_hash(path: str, hashes: Mapping[str, str], status: os.stat_result) -> N
 def _state(name: str, hashes: Mapping[str, str], status: os.stat_result) -> tuple[Any, ...]:
     """Return what is asked of a file, and what tells it from one that takes its place."""
     # The change time and the inode tell apart files that were replaced with their date kept.
-    state = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-    return (name, hashes[name], *state)
+    return name, hashes[name], status.st_dev, status.st_ctime_ns, *mark(status)
 
 
-FileMark = tuple[int, int]
+FileMark = tuple[int, ...]
 """What differs between a file and one that takes its place, or itself written again."""
 
 
 def mark(status: os.stat_result) -> FileMark:
     """Return the mark of a file of which this is known."""
-    return status.st_ino, status.st_mtime_ns
+    return status.st_ino, status.st_mtime_ns, status.st_size
+
+
+def mark_of(path: str) -> FileMark | None:
+    """Return the mark of a file; None if there is none."""
+    with contextlib.suppress(OSError):
+        return mark(os.stat(path))
+    return None
 
 
 def marks_of(directory: str, names: Iterable[str]) -> dict[str, FileMark]:
     """Return the marks of those files that are in a directory now; none where its file system has none."""
-    marks: dict[str, FileMark] = {}
-    if has_lasting_inodes(directory):
-        for name in names:
-            with contextlib.suppress(OSError):
-                marks[name] = mark(os.stat(os.path.join(directory, name)))
-    return marks
+    if not has_lasting_inodes(directory):
+        return {}
+    marks = ((name, mark_of(os.path.join(directory, name))) for name in names)
+    return {name: found for name, found in marks if found is not None}
 
 
 def replaced(path: str) -> ShardCorruptedError:
