@@ -191,10 +191,9 @@ def test_wrong_settings(tmp_path):
 
 def test_batches_of_another_schema(tmp_path):
     writer = ShardWriter(pa.schema([("x", pa.int32()), ("y", pa.string())]), str(tmp_path))
-    with pytest.raises(ValueError, match=r"has columns \['x'\], the writer expects \['x', 'y'\]"):
-        writer.write(pa.RecordBatch.from_pydict({"x": [1]}))
-    with pytest.raises(TypeError, match=r"Column 'x' of the batch is int64.* expects int32"):
-        writer.write(pa.RecordBatch.from_pydict({"x": [1], "y": ["a"]}))
+    for columns in ({"x": pa.array([1], pa.int32())}, {"x": [1], "y": ["a"]}):
+        with pytest.raises(TypeError, match=r"(?s)has columns x: .*, the writer expects x: int32"):
+            writer.write(pa.RecordBatch.from_pydict(columns))
     assert writer.finish() == []
 
 

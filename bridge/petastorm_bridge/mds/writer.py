@@ -97,21 +97,13 @@ class ShardWriter:
         """Add the rows of ``batch``, writing every shard that becomes full.
 
         Raises:
-            ValueError, TypeError: Other columns or types than the schema's.
+            TypeError: Other columns or types than the schema's.
             OSError: A file cannot be written, this one or an earlier one. The rows are lost: call
                 :meth:`abort`.
         """
-        if batch.schema.names != self._schema.names:
-            raise ValueError(
-                f"Batch has columns {batch.schema.names}, the writer expects {self._schema.names}."
-            )
-        if batch.schema.types != self._schema.types:
-            pairs = zip(batch.schema, self._schema, strict=True)
-            given, wanted = next((a, b) for a, b in pairs if a.type != b.type)
-            raise TypeError(
-                f"Column {given.name!r} of the batch is {given.type}, the writer expects "
-                f"{wanted.type}. Cast it first."
-            )
+        given, wanted = batch.schema, self._schema
+        if (given.names, given.types) != (wanted.names, wanted.types):
+            raise TypeError(f"A batch has columns {given}, the writer expects {wanted}.")
         if batch.num_rows == 0 or batch.num_columns == 0:
             return
         sizes = np.full(batch.num_rows, 4, np.int64)
