@@ -124,16 +124,7 @@ def validity(nulls: npt.NDArray[np.bool_] | None) -> pa.Buffer | None:
 def filled_binary(array: pa.Array, filler: bytes = b"") -> pa.LargeBinaryArray:
     """Return an array of bytes or strings of any layout, ``filler`` in place of nulls."""
     if pa.types.is_fixed_size_binary(array.type):
-        # By hand, because Arrow 14 crashes when it casts a slice of these.
-        width, count = array.type.byte_width, len(array)
-        data = array.buffers()[1]
-        if array.null_count == count or not width or data is None:
-            return pa.array([filler if array.null_count else b""] * count, pa.large_binary())
-        raw = np.frombuffer(data, np.uint8)[array.offset * width :][: count * width]
-        plain = binary_from_offsets(np.arange(count + 1, dtype=np.int64) * width, raw)
-        if not array.null_count:
-            return plain
-        return pc.if_else(array.is_null(), pa.scalar(filler, pa.large_binary()), plain)
+        array = pa.concat_arrays([array])  # Arrow 14 crashes when it casts a slice of these
     binary = array.cast(pa.large_binary())
     return pc.fill_null(binary, filler) if binary.null_count else binary
 
