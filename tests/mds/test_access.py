@@ -225,8 +225,8 @@ def test_a_shard_that_shrinks_while_it_is_read(tmp_path):
     path.write_bytes(b"x" * 100)
     with path.open("rb", buffering=0) as file:
         os.truncate(path, 40)
-        with pytest.raises(ShardCorruptedError, match="bytes 10 to 100, found an end at 40"):
-            access._fill(file, 10, np.empty(90, np.uint8))
+        with pytest.raises(ShardCorruptedError, match="bytes 0 to 100, found an end at 40"):
+            access._read_whole(file, 100)
 
 
 def test_reading_leaves_no_file_open(tmp_path, monkeypatch):

@@ -139,19 +139,18 @@ def _fatal_signals_caught() -> bool:
 def _read_whole(file: BinaryIO, size: int) -> npt.NDArray[np.uint8]:
     """Return all bytes of a file; of a large one, which may be far, several ranges at once."""
     out: npt.NDArray[np.uint8] = np.empty(size, np.uint8)
-    if size <= _RANGE_BYTES:
-        _fill(file, 0, out)
-        return out
+
+    def fill(start: int) -> None:
+        part = out[start : start + _RANGE_BYTES]
+        stop = start + read_into(file, start, part.data)
+        if stop != start + len(part):
+            asked = f"bytes {start} to {start + len(part)}"
+            raise ShardCorruptedError.because(str(file.name), asked, f"an end at {stop}")
+
     starts = range(0, size, _RANGE_BYTES)
-    with ThreadPoolExecutor(min(_REQUESTS, len(starts))) as pool:
-        list(pool.map(lambda start: _fill(file, start, out[start : start + _RANGE_BYTES]), starts))
+    if len(starts) == 1:
+        fill(0)
+    else:
+        with ThreadPoolExecutor(min(_REQUESTS, len(starts))) as pool:
+            list(pool.map(fill, starts))
     return out
-
-
-def _fill(file: BinaryIO, start: int, out: npt.NDArray[np.uint8]) -> None:
-    """Fill an array with a file's bytes from ``start`` on; ShardCorruptedError if it ends before."""
-    size = read_into(file, start, out.data)
-    if size != len(out):
-        raise ShardCorruptedError.because(
-            str(file.name), f"bytes {start} to {start + len(out)}", f"an end at {start + size}"
-        )
