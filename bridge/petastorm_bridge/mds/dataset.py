@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from .decode import column_array
 from .encode import is_encoding_of
-from .entry import INDEX_NAME, ShardEntry, by_layout, check_file_names, parse_index
-from .errors import DatasetError, DatasetNotFoundError, ShardCorruptedError
+from .entry import INDEX_NAME, ShardEntry, check_file_names, parse_index
+from .errors import DatasetError, DatasetNotFoundError
 from .files import open_regular
 from .layout import ShardLayout
 from .ndarray import first_header
@@ -132,7 +132,7 @@ def _check_schema(sidecar: str, schema: DatasetSchema, shards: tuple[ShardEntry,
     rows = sum(shard.samples for shard in shards)
     if schema.num_rows != rows and (shards or schema.fields):  # without columns: no shards
         raise _other_sidecar(sidecar, f"{schema.num_rows} rows there, {rows} in the index")
-    for layout, shard in by_layout(shards).items():
+    for layout, shard in {shard.layout: shard for shard in reversed(shards)}.items():
         encodings = dict(_columns(layout))
         for name, type_, declared in schema.stored():
             encoding = encodings.pop(name, "missing")
@@ -167,12 +167,12 @@ def _inferred_schema(
         return DatasetSchema(())
     first = next((shard for shard in shards if shard.samples), shards[0])
     fields = [_field(name, encoding) for name, encoding in _columns(first.layout)]
-    if any(_is_dynamic(field) for field in fields) and first.samples:
+    if any(None in (field.shape or ()) for field in fields) and first.samples:
         if fetch is not None:
             fetch(first)
-        shard = open_shard(directory, first)
-        fields = [_seen(shard, field) if _is_dynamic(field) else field for field in fields]
-    for layout, entry in by_layout(shards).items():
+        seen = open_shard(directory, first)
+        fields = [_field(name, encoding, seen) for name, encoding in _columns(first.layout)]
+    for layout, entry in {shard.layout: shard for shard in reversed(shards)}.items():
         others = [_field(name, encoding) for name, encoding in _columns(layout)]
         merged = [_merged(a, b) for a, b in zip(fields, others, strict=False)]
         if len(fields) != len(others) or None in merged:
@@ -188,31 +188,19 @@ def _columns(layout: ShardLayout) -> list[tuple[str, str]]:
     return list(zip(layout.names, layout.encodings, strict=True))
 
 
-def _field(name: str, encoding: str) -> Field:
+def _field(name: str, encoding: str, shard: Shard | None = None) -> Field:
     family, _, config = encoding.partition(":")
     fixed = fixed_encoding(encoding)
     if family == "ndarray":
-        dtype = config.partition(":")[0] or "float64"  # or what the first value says
+        dtype = np.dtype(config.partition(":")[0] or "float64")
         shape: tuple[int | None, ...] = (None,) if fixed is None else fixed.shape
-        return Field(name, pa.list_(pa.from_numpy_dtype(np.dtype(dtype))), encoding, shape=shape)
+        if fixed is None and shard is not None:  # the first value says more
+            header = first_header(shard, name)
+            dtype, shape = header.dtype, (None,) * max(len(header.shape), 1)
+        return Field(name, pa.list_(pa.from_numpy_dtype(dtype)), encoding, shape=shape)
     if fixed is not None:
         return Field(name, pa.from_numpy_dtype(fixed), encoding)
     return Field(name, _VARIABLE_TYPES.get(family, pa.binary()), encoding)
-
-
-def _is_dynamic(field: Field) -> bool:
-    return field.shape is not None and fixed_encoding(field.encoding or "") is None
-
-
-def _seen(shard: Shard, field: Field) -> Field:
-    """Return a field of dynamic arrays with what the first of them shows: value type and axes."""
-    try:
-        header = first_header(shard, field.name)
-    except ValueError as error:
-        asked = f"arrays in column {field.name!r}"
-        raise ShardCorruptedError.because(shard.path, asked, f"{error}") from error
-    type_ = pa.list_(pa.from_numpy_dtype(header.dtype))
-    return replace(field, type=type_, shape=(None,) * max(len(header.shape), 1))
 
 
 def _merged(one: Field, other: Field) -> Field | None:
@@ -221,7 +209,7 @@ def _merged(one: Field, other: Field) -> Field | None:
         return None
     if one.shape is None or other.shape is None:
         return one if one.shape is other.shape else None
-    if _is_dynamic(other):
+    if None in other.shape:
         return replace(one, shape=(None,) * len(one.shape))
     if len(one.shape) != len(other.shape):
         return None

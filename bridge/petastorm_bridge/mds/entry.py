@@ -109,14 +109,6 @@ def parse_index(text: bytes, path: str) -> dict[str, Any]:
     return index
 
 
-def by_layout(shards: Iterable[ShardEntry]) -> dict[ShardLayout, ShardEntry]:
-    """Return the layouts of shards, with the first shard of each."""
-    first: dict[ShardLayout, ShardEntry] = {}
-    for shard in shards:
-        first.setdefault(shard.layout, shard)
-    return first
-
-
 def _unusable(index_path: str, reason: str) -> DatasetError:
     return DatasetError(
         f"{index_path} is not a usable MDS index ({reason}). Convert the DataFrame again."

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .errors import DatasetError
+from .errors import DatasetError, ShardCorruptedError
 from .ragged import (
     Bytes,
     Int64,
@@ -127,7 +127,11 @@ def value_shape(shard: Shard, field: Field, shapes: Shapes) -> tuple[int, ...]:
 
 
 def first_header(shard: Shard, name: str) -> Header:
-    """Return the header of the first value of a dynamic column; ValueError if it has none."""
+    """Return the header of the first value of a dynamic column; ShardCorruptedError if it has none."""
     raw = value_bytes(shard.cells(name, slice(0, 1)))
     start, length = np.zeros(1, np.int64), np.array([len(raw)])
-    return parse_headers(raw, start, length, shard.encoding(name))[0][0]
+    try:
+        return parse_headers(raw, start, length, shard.encoding(name))[0][0]
+    except ValueError as error:
+        asked = f"arrays in column {name!r}"
+        raise ShardCorruptedError.because(shard.path, asked, f"{error}") from error
