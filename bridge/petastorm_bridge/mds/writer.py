@@ -238,9 +238,15 @@ def write_shard(
         )
     layout = ShardLayout.of(stored)
     config = layout.config(compression, tuple(hashes), size_limit)
-    parts = assemble_shard(stored, layout, config)
-    raw_data, zip_data = _write_files(path, parts, compression, hashes, write)
-    entry = {**config, "samples": table.num_rows, "raw_data": raw_data, "zip_data": zip_data}
+    parts = [_buffer(part) for part in assemble_shard(stored, layout, config)]
+    entry = {**config, "samples": table.num_rows, "zip_data": None}
+    entry["raw_data"] = _file_info(path, parts, hashes)
+    codec = codecs.parse_compression(compression)
+    if codec is not None:
+        path = f"{path}.{codec.extension}"
+        parts = [memoryview(codec.compress(b"".join(parts)))]
+        entry["zip_data"] = _file_info(path, parts, hashes)
+    write(path, parts)
     return {"index": entry, "stats": stats}
 
 
@@ -260,20 +266,6 @@ def needed_flags(
     else:
         needed = nulls and not marks_nulls_itself(type_), 0
     return names[0] if needed[0] else None, names[1] if needed[1] else None
-
-
-def _write_files(
-    path: str, parts: list[Any], compression: str | None, hashes: Sequence[str], write: _Write
-) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    codec = codecs.parse_compression(compression)
-    raw = [_buffer(part) for part in parts]
-    if codec is None:
-        write(path, raw)
-        return _file_info(path, raw, hashes), None
-    packed = [memoryview(codec.compress(b"".join(raw)))]
-    packed_path = f"{path}.{codec.extension}"
-    write(packed_path, packed)
-    return _file_info(path, raw, hashes), _file_info(packed_path, packed, hashes)
 
 
 def _buffer(part: Any) -> memoryview:
