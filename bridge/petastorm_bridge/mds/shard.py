@@ -142,8 +142,9 @@ def open_shard(
     """
     path = os.path.join(directory, entry.basenames[0])
     if data is not None:
-        raw = data if entry.zip is None else _expand(path, entry, data)
-        return Shard(path, raw, entry.samples, entry.layout)
+        if entry.zip is not None:
+            data = expanded(path, entry.compression, data, entry.raw["bytes"])
+        return Shard(path, data, entry.samples, entry.layout)
     for info in entry.files:
         found = os.path.join(directory, info["basename"])
         # What is expanded is read once: a mapping would save nothing, and fail where the file is cut short.
@@ -153,23 +154,20 @@ def open_shard(
             data = checked_bytes(found, info["bytes"], info["hashes"], mapped=mapped, noted=mark)
         except FileNotFoundError:
             continue
-        raw = data if info is entry.raw else _expand(found, entry, data)
-        return Shard(found, raw, entry.samples, entry.layout)
+        if info is not entry.raw:
+            data = expanded(found, entry.compression, data, entry.raw["bytes"])
+        return Shard(found, data, entry.samples, entry.layout)
     raise DatasetNotFoundError(
         f"Shard {path} is missing. If the cache directory was deleted, convert the DataFrame again."
     )
 
 
-def _expand(path: str, entry: ShardEntry, data: Bytes) -> Bytes:
-    return np.frombuffer(expanded(path, entry.compression, data, entry.raw["bytes"]), np.uint8)
-
-
-def expanded(path: str, compression: str | None, data: Bytes, size: int) -> bytes:
+def expanded(path: str, compression: str | None, data: Bytes, size: int) -> Bytes:
     """Return what a compressed file holds, of this size and no more; ShardCorruptedError otherwise."""
     codec = codecs.parse_compression(compression)
     assert codec is not None
     try:
-        return codec.decompress(data.data, size)
+        return np.frombuffer(codec.decompress(data.data, size), np.uint8)
     except (OSError, ValueError, MemoryError) as error:
         reason = str(error) or type(error).__name__
         raise ShardCorruptedError.because(path, f"{codec.name} data", reason) from error
@@ -180,9 +178,6 @@ def _read_offsets(raw: Bytes, size: int, path: str, samples: int, layout: ShardL
 
     They ascend, end with the file, and leave every sample as many bytes as its columns take at least,
     or exactly, if all are of fixed width.
-
-    Raises:
-        ShardCorruptedError: The file's header does not agree with these.
     """
 
     def damaged(asked: str, actual: str) -> ShardCorruptedError:

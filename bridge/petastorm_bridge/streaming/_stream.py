@@ -203,7 +203,7 @@ class MappedStream(Stream):
             if has_copies(self):
                 os.remove(packed)
             raise
-        write_whole(raw, [expanded(packed, compression, data, size)])
+        write_whole(raw, [expanded(packed, compression, data, size).data])
 
 
 def _is_far(place: str) -> bool:
