@@ -35,12 +35,11 @@ ACCESS_VARIABLE = "PETASTORM_BRIDGE_SHARD_ACCESS"
 _MODES = ("auto", "map", "read")
 _RANGE_BYTES = 2 << 20
 _REQUESTS = 16  # at once
-# Types of /proc/self/mountinfo whose files live on other machines or in another process. Those that
-# FUSE serves are called fuse, fuseblk or fuse.<name>.
+# Types of /proc/self/mountinfo, up to a dot, whose files live on other machines or in another process.
 _FAR_TYPES = {
-    "9p", "acfs", "afs", "beegfs", "ceph", "cifs", "glusterfs", "gpfs", "lustre", "ncpfs", "nfs",
-    "nfs4", "orangefs", "panfs", "prl_fs", "pvfs2", "smb3", "smbfs", "vboxsf", "virtiofs", "vmhgfs",
-    "wekafs",
+    "9p", "acfs", "afs", "beegfs", "ceph", "cifs", "fuse", "fuseblk", "glusterfs", "gpfs", "lustre",
+    "ncpfs", "nfs", "nfs4", "orangefs", "panfs", "prl_fs", "pvfs2", "smb3", "smbfs", "vboxsf",
+    "virtiofs", "vmhgfs", "wekafs",
 }  # fmt: skip
 # Those that give a file another inode number whenever nobody has had it open for a while.
 _FAT_TYPES = {"exfat", "msdos", "vfat"}
@@ -56,17 +55,18 @@ def is_mapped(directory: str) -> bool:
 
 def is_far(directory: str) -> bool:
     """Return whether a directory is on a network or user-space file system; False while it is not there."""
-    with contextlib.suppress(OSError):
-        type_ = _type_of(directory)
-        return type_ in _FAR_TYPES or type_.startswith("fuse")
-    return False
+    return _is_on(directory, _FAR_TYPES)
 
 
 def has_lasting_inodes(directory: str) -> bool:
     """Return whether files of a directory keep their inode numbers for as long as they exist."""
+    return not _is_on(directory, _FAR_TYPES | _FAT_TYPES)
+
+
+def _is_on(directory: str, types: set[str]) -> bool:
     with contextlib.suppress(OSError):
-        return not is_far(directory) and _type_of(directory) not in _FAT_TYPES
-    return True
+        return _type_of(directory).partition(".")[0] in types
+    return False
 
 
 @lru_cache(maxsize=1024)
