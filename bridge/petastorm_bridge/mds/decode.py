@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from ._json import json_to_lists
 from .errors import DatasetError, ShardCorruptedError
-from .ndarray import numbers, value_shape
+from .ndarray import numbers
 from .ragged import binary_rows, offsets_of, typed_strings, validity
 from .schema import Field
 from .shard import Rows, Shard
@@ -44,7 +44,13 @@ def column_view(shard: Shard, field: Field, rows: Rows) -> npt.NDArray[Any] | No
         raise _unreadable(shard, field, error) from error
     if len(shapes) > 1 and max(map(len, shapes)) == 1:
         return None  # lists of differing length, which Arrow has
-    return flat.reshape(len(counts), *value_shape(shard, field, shapes))
+    if len(shapes) > 1:
+        raise DatasetError(
+            f"Column {field.name!r} of {shard.path} holds arrays of differing shapes, such as "
+            f"{shapes[0]} and {shapes[1]}; a batch needs one shape. Resize, pad or flatten them "
+            "when writing the dataset."
+        )
+    return flat.reshape(len(counts), *(shapes[0] if shapes else (0,) * len(field.shape)))
 
 
 def _as_logical(values: npt.NDArray[Any], type_: pa.DataType) -> npt.NDArray[Any]:

@@ -115,17 +115,6 @@ def _header(text: bytes, encoding: str) -> Header:
     return Header(np.dtype(name), shape, len(text))
 
 
-def value_shape(shard: Shard, field: Field, shapes: Shapes) -> tuple[int, ...]:
-    """Return the one shape of all values; zeros for no values at all. DatasetError if values differ in shape."""
-    if len(shapes) > 1:
-        raise DatasetError(
-            f"Column {field.name!r} of {shard.path} holds arrays of differing shapes, such as "
-            f"{shapes[0]} and {shapes[1]}; a batch needs one shape. Resize, pad or flatten them "
-            "when writing the dataset."
-        )
-    return shapes[0] if shapes else (0,) * len(field.shape or (None,))
-
-
 def first_header(shard: Shard, name: str) -> Header:
     """Return the header of the first value of a dynamic column; ShardCorruptedError if it has none."""
     raw = value_bytes(shard.cells(name, slice(0, 1)))
