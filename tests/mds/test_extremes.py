@@ -53,7 +53,7 @@ def test_integers(tmp_path, beside, name, null):
     dataset = write(tmp_path, table)
     assert read_table(dataset).equals(table)
     assert [row["x"] for row in naive.logical_rows(str(tmp_path))] == values
-    view = column_view(dataset.open_shard(0), dataset.schema["x"], slice(None))
+    view = column_view(dataset.open_shard(0), dataset.schema.fields[0], slice(None))
     assert (view is None) == null
     assert null or (view.dtype.name, view.tolist()) == (name, values)
 
@@ -84,10 +84,10 @@ def test_floats_keep_every_bit(tmp_path, beside, name, null):
         assert (bits[~mask] == expected[~mask]).all()
         if null:
             assert math.isnan(float(np.array(bits[3]).view(name)))
-    view = column_view(dataset.open_shard(0), dataset.schema["x"], slice(None))
+    view = column_view(dataset.open_shard(0), dataset.schema.fields[0], slice(None))
     assert view.dtype == name
     assert (np.ascontiguousarray(view).view(word)[~mask] == expected[~mask]).all()
-    assert dataset.schema["x"].nulls == int(null)
+    assert dataset.schema.fields[0].nulls == int(null)
 
 
 def test_dates_and_times(tmp_path, beside):
@@ -217,7 +217,7 @@ def test_names(tmp_path):
         assert dataset.schema.names == names
         assert read_table(dataset).equals(table)
         assert naive.logical_rows(str(directory)) == table.to_pylist()
-    assert dataset.schema["x"].null_column == "x__is_null_"
+    assert dataset.schema.fields[-1].null_column == "x__is_null_"
 
 
 def test_a_machine_with_the_other_order_of_bytes_is_refused(monkeypatch):

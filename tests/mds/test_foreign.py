@@ -236,7 +236,7 @@ def test_shards_whose_static_shapes_differ(tmp_path):
     merge(tmp_path, ["a", "b"])
     dataset = open_dataset(str(tmp_path))
     assert dataset.num_rows == 6
-    assert dataset.schema["x"].shape == (2, None)
+    assert dataset.schema.fields[0].shape == (2, None)
     source = MdsSource(dataset)
     assert [source.open(i).load(["x"], slice(0, 3))["x"].shape for i in (0, 1)] == [
         (3, 2, 3),
@@ -251,7 +251,7 @@ def test_shards_with_static_and_dynamic_shapes(tmp_path, order):
         write(tmp_path / name, {"x": encoding}, [{"x": values[name]}] * 3)
     merge(tmp_path, order)
     dataset = open_dataset(str(tmp_path))
-    assert dataset.schema["x"].shape == (None, None)
+    assert dataset.schema.fields[0].shape == (None, None)
     source = MdsSource(dataset)
     for position, name in enumerate(order):
         loaded = source.open(position).load(["x"], slice(0, 3))["x"]
@@ -299,7 +299,7 @@ def test_a_fetched_shard_tells_the_type_of_dynamic_arrays(tmp_path):
 
     dataset = open_dataset(directory, fetch)
     assert len(dataset.shards) > 1
-    assert dataset.schema["x"].type == pa.list_(pa.int16())
+    assert dataset.schema.fields[0].type == pa.list_(pa.int16())
     assert asked == ["shard.00000.mds"]
 
 

@@ -153,11 +153,11 @@ def test_streaming_dataset_gives_the_same_samples(tmp_path, compression):
     assert read_table(open_dataset(str(tmp_path))).num_rows == 6
     for name in UNEVEN.schema.names:
         assert plain(read_table(dataset)[name]) == plain(UNEVEN[name])
-    schema = dataset.schema
-    assert {field.name: field.nulls for field in schema.fields} == {
+    fields = {field.name: field for field in dataset.schema.fields}
+    assert {name: field.nulls for name, field in fields.items()} == {
         name: UNEVEN[name].null_count for name in UNEVEN.schema.names
     }
-    assert (schema["list"].element_nulls, schema["words"].element_nulls) == (1, 1)
+    assert (fields["list"].element_nulls, fields["words"].element_nulls) == (1, 1)
 
 
 def check_naive(directory, table):

@@ -61,12 +61,6 @@ class DatasetSchema:
     num_rows: int | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
 
-    def __getitem__(self, name: str) -> Field:
-        for candidate in self.fields:
-            if candidate.name == name:
-                return candidate
-        raise KeyError(name)
-
     @property
     def names(self) -> list[str]:
         """Column names in table order."""
