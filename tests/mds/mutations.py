@@ -32,6 +32,7 @@ from petastorm_bridge.mds import layout, ndarray, ragged
 from petastorm_bridge.mds.dataset import open_dataset, read_table
 from petastorm_bridge.mds.decode import column_array, column_view
 from petastorm_bridge.mds.errors import DatasetError
+from petastorm_bridge.mds.shard import open_shard
 
 SIDECAR = "petastorm_bridge_schema.json"
 TENSORS = ["i", "f", "b", "v"]
@@ -170,7 +171,7 @@ def read_engine(directory, _):
     for position in range(len(dataset.shards)):
         for field in dataset.schema.fields:
             with contextlib.suppress(DatasetError):  # the next column is read all the same
-                select_rows(dataset.open_shard(position), field)
+                select_rows(open_shard(dataset.directory, dataset.shards[position]), field)
     table = read_table(dataset)
     table.validate(full=True)
     source = MdsSource(dataset)

@@ -18,6 +18,7 @@ from petastorm_bridge.mds.access import ACCESS_VARIABLE, file_system_type
 from petastorm_bridge.mds.dataset import open_dataset, read_table
 from petastorm_bridge.mds.errors import ShardCorruptedError
 from petastorm_bridge.mds.files import open_regular
+from petastorm_bridge.mds.shard import open_shard
 
 MOUNTS = r"""22 27 0:21 / /proc rw,relatime - proc proc rw
 27 1 254:0 / / rw,relatime - ext4 /dev/vda rw,discard
@@ -234,11 +235,11 @@ def test_reading_leaves_no_file_open(tmp_path, monkeypatch):
     directory = write(tmp_path, fixed_table())
     before = len(os.listdir("/proc/self/fd"))
     dataset = open_dataset(directory)
-    shards = [dataset.open_shard(0) for _ in range(50)]
+    shards = [open_shard(dataset.directory, dataset.shards[0]) for _ in range(50)]
     assert len(os.listdir("/proc/self/fd")) == before
     assert len(shards) == 50
     monkeypatch.setenv(ACCESS_VARIABLE, "map")
-    shards = [dataset.open_shard(0) for _ in range(50)]
+    shards = [open_shard(dataset.directory, dataset.shards[0]) for _ in range(50)]
     assert len(os.listdir("/proc/self/fd")) == before
     assert Path(shards[0].path).exists()
 

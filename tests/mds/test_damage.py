@@ -563,6 +563,7 @@ CUT = """
 import os, sys
 from petastorm_bridge.mds import codecs
 from petastorm_bridge.mds.dataset import open_dataset
+from petastorm_bridge.mds.shard import open_shard
 
 decompress = codecs.Compression.decompress
 
@@ -571,7 +572,7 @@ def cut_and_decompress(self, data, size):
     return decompress(self, data, size)
 
 codecs.Compression.decompress = cut_and_decompress
-print(open_dataset(sys.argv[1]).open_shard(0).num_rows)
+print(open_shard(sys.argv[1], open_dataset(sys.argv[1]).shards[0]).num_rows)
 """
 
 

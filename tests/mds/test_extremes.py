@@ -15,6 +15,7 @@ from petastorm_bridge import mds
 from petastorm_bridge.mds.commit import commit_dataset
 from petastorm_bridge.mds.dataset import open_dataset, read_table
 from petastorm_bridge.mds.decode import column_view
+from petastorm_bridge.mds.shard import open_shard
 from petastorm_bridge.mds.writer import ShardWriter
 
 INTEGERS = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
@@ -53,7 +54,8 @@ def test_integers(tmp_path, beside, name, null):
     dataset = write(tmp_path, table)
     assert read_table(dataset).equals(table)
     assert [row["x"] for row in naive.logical_rows(str(tmp_path))] == values
-    view = column_view(dataset.open_shard(0), dataset.schema.fields[0], slice(None))
+    shard = open_shard(dataset.directory, dataset.shards[0])
+    view = column_view(shard, dataset.schema.fields[0], slice(None))
     assert (view is None) == null
     assert null or (view.dtype.name, view.tolist()) == (name, values)
 
@@ -84,7 +86,8 @@ def test_floats_keep_every_bit(tmp_path, beside, name, null):
         assert (bits[~mask] == expected[~mask]).all()
         if null:
             assert math.isnan(float(np.array(bits[3]).view(name)))
-    view = column_view(dataset.open_shard(0), dataset.schema.fields[0], slice(None))
+    shard = open_shard(dataset.directory, dataset.shards[0])
+    view = column_view(shard, dataset.schema.fields[0], slice(None))
     assert view.dtype == name
     assert (np.ascontiguousarray(view).view(word)[~mask] == expected[~mask]).all()
     assert dataset.schema.fields[0].nulls == int(null)

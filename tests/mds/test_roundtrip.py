@@ -15,6 +15,7 @@ from random_tables import Bits, batches_of, is_list, plain, tables
 from petastorm_bridge.mds.commit import commit_dataset
 from petastorm_bridge.mds.dataset import open_dataset, read_table
 from petastorm_bridge.mds.decode import column_array, column_view
+from petastorm_bridge.mds.shard import open_shard
 from petastorm_bridge.mds.writer import ShardWriter
 
 COMPRESSIONS = [None, None, "zstd", "zstd:1", "zstd:9", "gz", "gz:1", "snappy", "br:3", "bz2"]
@@ -171,8 +172,8 @@ def check_naive(directory, table):
 def check_random_access(dataset):
     """Slices and arrays of row numbers give those rows, from views and from Arrow arrays."""
     random = np.random.default_rng(0)
-    for position, entry in enumerate(dataset.shards):
-        shard = dataset.open_shard(position)
+    for entry in dataset.shards:
+        shard = open_shard(dataset.directory, entry)
         count = entry.samples
         selections = [
             slice(count // 3, count - count // 4),

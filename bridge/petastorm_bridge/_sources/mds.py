@@ -18,7 +18,7 @@ from petastorm_bridge.mds.decode import column_array, column_view
 from petastorm_bridge.mds.entry import ShardEntry
 from petastorm_bridge.mds.errors import DatasetError
 from petastorm_bridge.mds.schema import Field
-from petastorm_bridge.mds.shard import Rows, Shard
+from petastorm_bridge.mds.shard import Rows, Shard, open_shard
 from petastorm_bridge.mds.types import is_list
 
 from .source import RowGroup, Source, build_schema
@@ -137,7 +137,7 @@ class MdsSource(Source):
         return self._open(position, None)
 
     def _open(self, position: int, data: npt.NDArray[np.uint8] | None) -> MdsGroup:
-        shard = self._dataset.open_shard(self._positions[position], data, self._noted)
+        shard = open_shard(self._dataset.directory, self._entry(position), data, self._noted)
         return MdsGroup(shard, self._fields)
 
     def _entry(self, position: int) -> ShardEntry:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from .decode import column_array
@@ -51,15 +50,6 @@ class MdsDataset:
         if not self.shards and self.schema.num_rows is not None:
             return self.schema.num_rows
         return sum(shard.samples for shard in self.shards)
-
-    def open_shard(
-        self,
-        position: int,
-        data: npt.NDArray[np.uint8] | None = None,
-        noted: Mapping[str, FileMark] | None = None,
-    ) -> Shard:
-        """Open one shard; see :func:`.shard.open_shard` for the arguments and for what can go wrong."""
-        return open_shard(self.directory, self.shards[position], data, noted)
 
     def noted(self, positions: Iterable[int]) -> dict[str, FileMark]:
         """Return the marks of the files of some shards, by name, where no hash tells them from others."""
@@ -156,13 +146,7 @@ def _other_sidecar(sidecar: str, difference: str) -> DatasetError:
 def _inferred_schema(
     directory: str, shards: tuple[ShardEntry, ...], fetch: Callable[[ShardEntry], object] | None
 ) -> DatasetSchema:
-    """Return the schema of shards without a sidecar, from their encodings and the first row.
-
-    Raises:
-        DatasetError: Columns differ between shards.
-        DatasetNotFoundError, ShardCorruptedError: From opening a shard, where what a column holds stands in
-            its values only (encodings ``ndarray`` and ``ndarray:<dtype>``).
-    """
+    """Return the schema of shards without a sidecar, from their encodings and, where only values tell, the first row."""
     if not shards:
         return DatasetSchema(())
     first = next((shard for shard in shards if shard.samples), shards[0])
@@ -221,8 +205,8 @@ def read_table(dataset: MdsDataset) -> pa.Table:
     """Return a whole dataset as one Arrow table (for small data and tests)."""
     schema = pa.schema([pa.field(f.name, f.type) for f in dataset.schema.fields])
     tables = []
-    for position in range(len(dataset.shards)):
-        shard = dataset.open_shard(position)
+    for entry in dataset.shards:
+        shard = open_shard(dataset.directory, entry)
         arrays = [column_array(shard, f, slice(None)) for f in dataset.schema.fields]
         tables.append(pa.Table.from_arrays(arrays, schema=schema))
     return pa.concat_tables(tables) if tables else schema.empty_table()
