@@ -146,7 +146,8 @@ def _checked_layout(
         raise ValueError(f"column sizes {list(widths)} instead of {sizes}")
     if sum(size or 0 for size in sizes) >= 1 << 31:  # NumPy's record types end there
         raise ValueError(f"column sizes {list(widths)}, 2 GiB or more in each sample")
-    return ShardLayout(names, encodings, widths)
+    # A width of 0 is none, as in streaming.
+    return ShardLayout(names, encodings, tuple(width or None for width in widths))
 
 
 def _count(number: Any) -> int:

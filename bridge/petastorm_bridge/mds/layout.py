@@ -41,20 +41,20 @@ class ShardLayout:
     """Column names, MDS encodings and widths of one shard, in stored (name) order.
 
     Attributes:
-        sizes: Bytes of every value, as the index says: None if they differ.
+        widths: Bytes of every value of each column; None where they differ.
     """
 
     names: tuple[str, ...]
     encodings: tuple[str, ...]
-    sizes: tuple[int | None, ...]
+    widths: tuple[int | None, ...]
 
     @classmethod
     def of(cls, columns: list[StoredColumn]) -> ShardLayout:
         """Return the layout of columns that are already in name order."""
         encodings = tuple(column.encoding for column in columns)
         dtypes = map(fixed_encoding, encodings)
-        sizes = tuple(None if dtype is None else dtype.itemsize for dtype in dtypes)
-        return cls(tuple(column.name for column in columns), encodings, sizes)
+        widths = tuple(None if dtype is None else dtype.itemsize for dtype in dtypes)
+        return cls(tuple(column.name for column in columns), encodings, widths)
 
     @functools.cached_property
     def positions(self) -> dict[str, int]:
@@ -65,18 +65,12 @@ class ShardLayout:
     def formats(self) -> tuple[np.dtype[Any] | None, ...]:
         """NumPy type of one value of each column, with the shape of arrays; None where the width varies.
 
-        Of encodings that are not of MDS, which a program may have added to streaming, only the width
-        is known; a width of 0 is none, as in streaming.
+        Of encodings that are not of MDS, which a program may have added to streaming, only the width is known.
         """
         return tuple(
-            fixed_encoding(encoding) or (np.dtype(("V", size)) if size else None)
-            for encoding, size in zip(self.encodings, self.sizes, strict=True)
+            None if width is None else fixed_encoding(encoding) or np.dtype(("V", width))
+            for encoding, width in zip(self.encodings, self.widths, strict=True)
         )
-
-    @functools.cached_property
-    def widths(self) -> tuple[int | None, ...]:
-        """Bytes of every value of each column, None where they vary."""
-        return tuple(None if dtype is None else dtype.itemsize for dtype in self.formats)
 
     @functools.cached_property
     def least_bytes(self) -> int:
@@ -111,7 +105,7 @@ class ShardLayout:
             "size_limit": size_limit,
             "column_names": list(self.names),
             "column_encodings": list(self.encodings),
-            "column_sizes": list(self.sizes),
+            "column_sizes": list(self.widths),
         }
 
 

@@ -140,7 +140,7 @@ def layout_of(reader: Any) -> ShardLayout:
 def _layout(
     names: tuple[str, ...], encodings: tuple[str, ...], sizes: tuple[int | None, ...]
 ) -> ShardLayout:
-    return ShardLayout(names, encodings, sizes)
+    return ShardLayout(names, encodings, tuple(size or None for size in sizes))
 
 
 @functools.lru_cache(maxsize=1024)

@@ -116,7 +116,7 @@ class Readers:
         checked = ShardEntry.from_json(entry, path, has_other_encodings=True)
         layout = checked.layout
         names, encodings, sizes = self._columns.setdefault(
-            layout, (list(layout.names), list(layout.encodings), list(layout.sizes))
+            layout, (list(layout.names), list(layout.encodings), list(layout.widths))
         )
         made = MappedReader(
             dirname=dirname,
