@@ -6,7 +6,7 @@ import functools
 import json
 import os
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,9 +24,6 @@ Rows = slice | npt.NDArray[np.int64]
 """Which rows of a shard: a slice or an array of row numbers from 0, in the order wanted."""
 
 Offsets = npt.NDArray[np.uint32]
-
-Samples: TypeAlias = "npt.NDArray[Any] | pa.LargeBinaryArray"
-"""Samples as packed records, if all columns are of fixed width, and as byte strings otherwise."""
 
 
 class Shard:
@@ -79,28 +76,6 @@ class Shard:
         """The samples as byte strings."""
         buffers = [None, pa.py_buffer(self.bounds), pa.py_buffer(self.raw)]
         return pa.Array.from_buffers(pa.large_binary(), self.num_rows, buffers)
-
-    # Samples.
-
-    def view(self, rows: slice) -> Samples:
-        """Return adjacent samples, or some at a constant distance, without copying adjacent ones."""
-        if self.records is not None:
-            return self.records[rows]
-        if rows.step == 1:
-            return self.strings.slice(rows.start, rows.stop - rows.start)
-        return self.take(np.arange(rows.start, rows.stop, rows.step))
-
-    def take(self, rows: Int64) -> pa.LargeBinaryArray:
-        """Return samples of differing width."""
-        return self.strings.take(pa.array(rows))
-
-    def take_records(self, rows: Int64, out: npt.NDArray[Any]) -> None:
-        """Write samples of fixed width into an array of as many opaque values."""
-        assert self.records is not None
-        # The rows are within the shard, so that no clipping takes place; it saves a copy.
-        self.records.view(out.dtype).take(rows, out=out, mode="clip")
-
-    # Columns.
 
     def __contains__(self, name: object) -> bool:
         return name in self.layout.positions

@@ -104,23 +104,31 @@ def gathered(sources: Sequence[tuple[Shard, Int64]], order: Int64) -> Part:
     origins = [(shard.path, len(rows)) for shard, rows in sources]
     record = layout.record
     if record is None:
-        strings = [shard.take(rows) for shard, rows in sources]
+        strings = [shard.strings.take(pa.array(rows)) for shard, rows in sources]
         samples = strings[0] if len(strings) == 1 else pa.concat_arrays(strings)
         return RaggedPart(layout, samples, order, origins)
     records = np.empty(len(order), np.dtype(("V", record.itemsize)))
     start = 0
     for shard, rows in sources:
         stop = start + len(rows)
-        shard.take_records(rows, records[start:stop])
+        assert shard.records is not None
+        # The rows are within the shard, so that no clipping takes place; it saves a copy.
+        shard.records.view(records.dtype).take(rows, out=records[start:stop], mode="clip")
         start = stop
     return RecordPart(layout, records.view(record), order, origins)
 
 
 def viewed(shard: Shard, rows: slice) -> Part:
     """Return rows of a shard in their order; adjacent ones are not copied."""
-    samples = shard.view(rows)
-    kind = RaggedPart if shard.layout.record is None else RecordPart
-    return kind(shard.layout, samples, None, [(shard.path, len(samples))])
+    numbers = np.arange(rows.start, rows.stop, rows.step)
+    origins = [(shard.path, len(numbers))]
+    if shard.records is not None:
+        return RecordPart(shard.layout, shard.records[rows], None, origins)
+    if rows.step == 1:
+        samples = shard.strings.slice(rows.start, len(numbers))
+    else:
+        samples = shard.strings.take(pa.array(numbers))
+    return RaggedPart(shard.layout, samples, None, origins)
 
 
 def _origin(origins: Sequence[tuple[str, int]], position: int) -> str:
