@@ -217,7 +217,7 @@ def test_names(tmp_path):
         directory = tmp_path / str(number)
         directory.mkdir()
         dataset = write(directory, table)
-        assert dataset.schema.names == names
+        assert [field.name for field in dataset.schema.fields] == names
         assert read_table(dataset).equals(table)
         assert naive.logical_rows(str(directory)) == table.to_pylist()
     assert dataset.schema.fields[-1].null_column == "x__is_null_"

@@ -393,7 +393,7 @@ def test_compressed_shards(tmp_path, compression, keep_raw):
 def test_an_empty_stock_dataset(tmp_path):
     directory = write(tmp_path, {"x": "int"}, [])
     dataset = open_dataset(directory)
-    assert (dataset.num_rows, dataset.shards, dataset.schema.names) == (0, (), [])
+    assert (dataset.num_rows, dataset.shards, dataset.schema.fields) == (0, (), ())
 
 
 @pytest.mark.smoke

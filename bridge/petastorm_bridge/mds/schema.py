@@ -61,11 +61,6 @@ class DatasetSchema:
     num_rows: int | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
 
-    @property
-    def names(self) -> list[str]:
-        """Column names in table order."""
-        return [f.name for f in self.fields]
-
     def stored(self) -> list[tuple[str, pa.DataType, str | None]]:
         """Return the name, the type and the declared encoding of every column of the shards."""
         flags = [(f.null_column, pa.uint8()) for f in self.fields]

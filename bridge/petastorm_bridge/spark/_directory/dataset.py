@@ -77,7 +77,7 @@ def size_and_columns(directory_url: str) -> str:
     except (OSError, DatasetError):
         return ""
     size = sum(shard.stored["bytes"] for shard in dataset.shards)
-    return f", {size} bytes, columns {dataset.schema.names}"
+    return f", {size} bytes, columns {[field.name for field in dataset.schema.fields]}"
 
 
 def describe_path(url: str) -> DatasetFiles:
