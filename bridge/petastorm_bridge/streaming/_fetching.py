@@ -65,7 +65,7 @@ def open_shard(dataset: Any, shard_id: int) -> Shard:
     """
     reader: MappedReader = dataset.shards[shard_id]
     path = shard_path(reader)
-    shard = reader.file
+    shard = reader.mapped()
     if shard is not None:
         check_file(reader)
         return shard

@@ -186,9 +186,8 @@ class MappedReader(MDSReader):
         self._is_used = True
         return self._read(idx)
 
-    @property
-    def file(self) -> Shard | None:
-        """The shard, if it is mapped in this process, which another thread may end at any time."""
+    def mapped(self) -> Shard | None:
+        """Return the shard, to be read from now, if it is mapped; another thread may let go of it at any time."""
         self._is_used = True
         return self._file
 

@@ -39,7 +39,8 @@ class MappedStream(Stream):
     A ``local`` directory that is far away (in a store, or behind a mount of a network or user-space file system) without
     ``remote`` is taken for ``remote``, with a directory for copies on this machine's disk as ``local``. Shards come
     from far places in ranges, several at once, and the index as a whole; each is asked for as often, and waited for as
-    long, as ``PETASTORM_BRIDGE_REMOTE_ATTEMPTS`` and ``PETASTORM_BRIDGE_REMOTE_TIMEOUT`` say.
+    long, as ``PETASTORM_BRIDGE_REMOTE_ATTEMPTS`` and ``PETASTORM_BRIDGE_REMOTE_TIMEOUT`` say, whatever
+    ``download_retry`` and ``download_timeout`` are.
 
     Files of a wrong size in the cache of a remote dataset (a download that was killed) are deleted
     and fetched again. What is fetched is compared with a hash of the index, if it has any, unless
