@@ -41,7 +41,7 @@ TESTS = {
     "spark": "spark",
     "spark_utils": "etl",
     "streaming": "streaming",
-    "streaming.support": "native",
+    "mds_support": "native",
     "tf_utils": "tensorflow",
 }
 

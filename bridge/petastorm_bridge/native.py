@@ -4,7 +4,7 @@
 Petastorm's loaders gave: the conversion that Petastorm did while reading is done once, and tensors are
 stored as they are. ``Epochs`` reads a loader several times, or without end; ``PandasCollate`` and
 ``to_tf_dataset`` stand where Petastorm had transforms and TensorFlow datasets. All but the writer is in
-``petastorm_bridge/streaming/support.py``, which works alone, with a writer of its own:
+``petastorm_bridge/mds_support.py``, which works alone, with a writer of its own:
 ``petastorm-bridge codemod --vendor`` copies that file into a repository.
 """
 
@@ -41,8 +41,8 @@ from petastorm_bridge.spark._writing.materialize import (
 )
 
 try:
-    from petastorm_bridge.streaming import support
-    from petastorm_bridge.streaming.support import (
+    from petastorm_bridge import mds_support as support
+    from petastorm_bridge.mds_support import (
         Epochs,
         PandasCollate,
         UnsupportedColumnsError,

@@ -4,7 +4,7 @@ import pathlib
 
 import pytest
 
-from petastorm_bridge.streaming import support
+from petastorm_bridge import mds_support as support
 from petastorm_codemods._model import NeedsHuman, Success
 from petastorm_codemods._run import run
 from petastorm_codemods._settings import Settings

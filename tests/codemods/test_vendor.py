@@ -12,7 +12,7 @@ from petastorm_codemods._model import NeedsHuman
 from petastorm_codemods._run import run
 from petastorm_codemods._settings import Settings
 
-SUPPORT = pathlib.Path(petastorm_bridge.__file__).parent / "streaming" / "support.py"
+SUPPORT = pathlib.Path(petastorm_bridge.__file__).parent / "mds_support.py"
 MAKES = "from petastorm.spark import make_spark_converter\nc = make_spark_converter(df)\n"
 MOCKS = "from unittest import mock\nmock.patch('petastorm.spark.make_spark_converter')\n"
 

@@ -18,7 +18,7 @@ FORMS = {"installed": "petastorm_bridge.native", "copied": COPIED}
 def copies(tmp_path_factory):
     """The folder with the copy; on the module search path, also of processes that tests start."""
     pytest.importorskip("streaming", reason="needs the extra [streaming]")
-    from petastorm_bridge.streaming import support
+    from petastorm_bridge import mds_support as support
 
     folder = tmp_path_factory.mktemp("copies")
     shutil.copy(Path(support.__file__), folder / f"{COPIED}.py")

@@ -90,7 +90,7 @@ def test_nothing_is_written_twice_without_nulls(tmp_path):
 
 
 def test_collating_grows_with_the_batch():
-    support = pytest.importorskip("petastorm_bridge.streaming.support")
+    support = pytest.importorskip("petastorm_bridge.mds_support")
     spec = support.PandasCollate(
         lambda frame: pd.DataFrame({"a": frame["a"] * 2, "v": frame["v"]}), [("a", int, (), False)]
     )
@@ -104,7 +104,7 @@ def test_collating_grows_with_the_batch():
 
 def test_stacking_without_a_transform_costs_no_python_per_row():
     """As ``to_tf_dataset`` does with most datasets."""
-    support = pytest.importorskip("petastorm_bridge.streaming.support")
+    support = pytest.importorskip("petastorm_bridge.mds_support")
     spec = support.PandasCollate()
 
     def calls(rows):

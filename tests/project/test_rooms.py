@@ -22,7 +22,7 @@ pytestmark = pytest.mark.modern
         ("tools/bars.py", {"project"}),
         ("tests/spark/test_cache.py", {"spark"}),
         ("codemods/petastorm_codemods/rules/pm001_import.py", {"codemods"}),
-        ("bridge/petastorm_bridge/streaming/support.py", {"native", "streaming"}),
+        ("bridge/petastorm_bridge/mds_support.py", {"native", "streaming"}),
         ("bridge/petastorm_bridge/cli/_convert.py", {"converting"}),
         ("bridge/petastorm_bridge/mds/deleted.py", {"mds"}),
     ],

@@ -16,7 +16,7 @@ import rooms  # noqa: E402 - of that folder
 # can be read off here.
 ROOMS = {
     "petastorm_bridge": """
-        mds fs_utils _workers _tables errors cache
+        mds mds_support fs_utils _workers _tables errors cache
         _blocks unischema codecs transform predicates selectors ngram
         _sources streaming reader weighted_sampling_reader
         pytorch tf_utils

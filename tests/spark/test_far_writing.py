@@ -14,6 +14,7 @@ import pytest
 from far_mount import far_mount, no_mount_because
 
 from petastorm_bridge import make_reader
+from petastorm_bridge import mds_support as support
 from petastorm_bridge.codecs import ScalarCodec
 from petastorm_bridge.etl.dataset_metadata import materialize_dataset
 from petastorm_bridge.mds.commit import commit_dataset
@@ -21,7 +22,6 @@ from petastorm_bridge.mds.dataset import open_dataset, read_table
 from petastorm_bridge.mds.writer import ShardWriter
 from petastorm_bridge.spark import make_spark_converter
 from petastorm_bridge.spark._session import MaterializationError
-from petastorm_bridge.streaming import support
 from petastorm_bridge.unischema import Unischema, UnischemaField
 
 pytestmark = [

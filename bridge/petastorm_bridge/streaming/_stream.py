@@ -23,10 +23,10 @@ from petastorm_bridge.mds.errors import DatasetError, DatasetNotFoundError, Shar
 from petastorm_bridge.mds.files import open_regular, write_whole
 from petastorm_bridge.mds.shard import expanded
 from petastorm_bridge.mds.verified import check_hash
+from petastorm_bridge.mds_support import MdsDirectory
 
 from ._mapped_reader import Readers, only_hash
 from ._stock import with_names
-from .support import MdsDirectory
 
 
 class MappedStream(Stream):

@@ -12,7 +12,7 @@ OLD = "petastorm"
 NEW = "petastorm_bridge"
 
 # What Petastorm has no modules of.
-_OURS = frozenset({"cli", "convert", "mds", "native", "parity", "streaming"})
+_OURS = frozenset({"cli", "convert", "mds", "mds_support", "native", "parity", "streaming"})
 # Private, and listed by no module, but imported by public repositories.
 _PRIVATE = {
     "spark.spark_dataset_converter": frozenset({"_convert_vector"}),

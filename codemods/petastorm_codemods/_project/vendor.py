@@ -145,7 +145,7 @@ def _is_test(path: str) -> bool:
 @functools.cache
 def support_module() -> bytes:
     """Return the module that copies are made of; it imports nothing of ours."""
-    return importlib.resources.files(NEW).joinpath("streaming").joinpath("support.py").read_bytes()
+    return importlib.resources.files(NEW).joinpath("mds_support.py").read_bytes()
 
 
 def _may_need(data: bytes) -> bool:
