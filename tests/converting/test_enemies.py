@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from datasets import read_table
 from stored import spark, write_stored
 
 from petastorm_bridge import make_reader
@@ -20,7 +21,7 @@ from petastorm_bridge.codecs import (
     ScalarCodec,
 )
 from petastorm_bridge.convert import convert_dataset
-from petastorm_bridge.mds.dataset import open_dataset, read_table
+from petastorm_bridge.mds.dataset import open_dataset
 from petastorm_bridge.mds.errors import DatasetError
 from petastorm_bridge.unischema import Unischema, UnischemaField
 

@@ -9,6 +9,7 @@ import time
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from datasets import read_table
 from far_mount import far_mount, no_mount_because
 
 from petastorm_bridge import convert
@@ -16,7 +17,7 @@ from petastorm_bridge._sources.unfinished import CONVERSION_NAME
 from petastorm_bridge.convert import convert_dataset
 from petastorm_bridge.convert._parts import cut_parts
 from petastorm_bridge.convert._work import write_part
-from petastorm_bridge.mds.dataset import open_dataset, read_table
+from petastorm_bridge.mds.dataset import open_dataset
 
 pytestmark = [
     pytest.mark.modern,

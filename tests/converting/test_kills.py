@@ -14,12 +14,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import warm
+from datasets import read_table
 
 from petastorm_bridge._sources.unfinished import CONVERSION_NAME
 from petastorm_bridge.convert import _run as run
 from petastorm_bridge.convert import convert_dataset
 from petastorm_bridge.convert._workers import WorkerPool
-from petastorm_bridge.mds.dataset import open_dataset, read_table
+from petastorm_bridge.mds.dataset import open_dataset
 from petastorm_bridge.mds.errors import DatasetError
 from petastorm_bridge.mds.schema import content_digest
 

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from datasets import read_table
 from typer.testing import CliRunner
 
 from petastorm_bridge import make_batch_reader
@@ -25,7 +26,7 @@ from petastorm_bridge.convert import UnsupportedColumnsError, _run, convert_data
 from petastorm_bridge.convert._columns import ColumnPlan
 from petastorm_bridge.convert._parts import Part, cut_parts
 from petastorm_bridge.convert._work import ConversionError, compare
-from petastorm_bridge.mds.dataset import open_dataset, read_table
+from petastorm_bridge.mds.dataset import open_dataset
 from petastorm_bridge.mds.errors import DatasetError
 from petastorm_bridge.spark import make_spark_converter
 

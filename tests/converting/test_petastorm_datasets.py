@@ -4,9 +4,10 @@ import decimal
 
 import numpy as np
 import pytest
+from datasets import read_table
 
 from petastorm_bridge.convert import UnsupportedColumnsError, convert_dataset
-from petastorm_bridge.mds.dataset import open_dataset, read_table
+from petastorm_bridge.mds.dataset import open_dataset
 
 petastorm = pytest.importorskip("petastorm")
 

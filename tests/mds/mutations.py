@@ -29,10 +29,14 @@ from petastorm_bridge import make_batch_reader
 from petastorm_bridge._sources.mds import MdsSource
 from petastorm_bridge.mds import dataset as mds_dataset
 from petastorm_bridge.mds import layout, ndarray, ragged
-from petastorm_bridge.mds.dataset import open_dataset, read_table
+from petastorm_bridge.mds.dataset import open_dataset
 from petastorm_bridge.mds.decode import column_array, column_view
 from petastorm_bridge.mds.errors import DatasetError
 from petastorm_bridge.mds.shard import open_shard
+
+sys.path.append(str(Path(__file__).parents[1] / "helpers"))
+
+from datasets import read_table
 
 SIDECAR = "petastorm_bridge_schema.json"
 TENSORS = ["i", "f", "b", "v"]

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from datasets import read_table
 from far_mount import far_mount, no_mount_because
 from sample_datasets import ROWS, fixed_table, mixed_table, write
 
 from petastorm_bridge.mds import access
 from petastorm_bridge.mds.access import ACCESS_VARIABLE, file_system_type
-from petastorm_bridge.mds.dataset import open_dataset, read_table
+from petastorm_bridge.mds.dataset import open_dataset
 from petastorm_bridge.mds.errors import ShardCorruptedError
 from petastorm_bridge.mds.files import open_regular
 from petastorm_bridge.mds.shard import open_shard

@@ -11,10 +11,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from datasets import read_table
 from sample_datasets import ROWS, fixed_table, mixed_table, write
 
 from petastorm_bridge import make_batch_reader
-from petastorm_bridge.mds.dataset import open_dataset, read_table
+from petastorm_bridge.mds.dataset import open_dataset
 from petastorm_bridge.mds.errors import DatasetError, DatasetNotFoundError, ShardCorruptedError
 from petastorm_bridge.mds.schema import content_digest
 

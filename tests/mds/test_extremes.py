@@ -9,11 +9,12 @@ import naive
 import numpy as np
 import pyarrow as pa
 import pytest
+from datasets import read_table
 from random_tables import plain, scaled
 
 from petastorm_bridge import mds
 from petastorm_bridge.mds.commit import commit_dataset
-from petastorm_bridge.mds.dataset import open_dataset, read_table
+from petastorm_bridge.mds.dataset import open_dataset
 from petastorm_bridge.mds.decode import column_view
 from petastorm_bridge.mds.shard import open_shard
 from petastorm_bridge.mds.writer import ShardWriter

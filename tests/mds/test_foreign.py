@@ -11,10 +11,11 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 import pytest
+from datasets import read_table
 
 from petastorm_bridge._blocks.columns import to_frame, to_numpy
 from petastorm_bridge._sources.mds import MdsSource
-from petastorm_bridge.mds.dataset import open_dataset, read_table
+from petastorm_bridge.mds.dataset import open_dataset
 from petastorm_bridge.mds.errors import DatasetError
 from petastorm_bridge.mds.ndarray import parse_headers
 

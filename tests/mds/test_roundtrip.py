@@ -8,12 +8,13 @@ import naive
 import numpy as np
 import pyarrow as pa
 import pytest
+from datasets import read_table
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_tables import Bits, batches_of, is_list, plain, tables
 
 from petastorm_bridge.mds.commit import commit_dataset
-from petastorm_bridge.mds.dataset import open_dataset, read_table
+from petastorm_bridge.mds.dataset import open_dataset
 from petastorm_bridge.mds.decode import column_array, column_view
 from petastorm_bridge.mds.shard import open_shard
 from petastorm_bridge.mds.writer import ShardWriter

@@ -14,11 +14,12 @@ import naive
 import numpy as np
 import pyarrow as pa
 import pytest
+from datasets import read_table
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from petastorm_bridge.mds.commit import commit_dataset
-from petastorm_bridge.mds.dataset import open_dataset, read_table
+from petastorm_bridge.mds.dataset import open_dataset
 from petastorm_bridge.mds.encode import costly_values, row_sizes
 from petastorm_bridge.mds.files import write_whole
 from petastorm_bridge.mds.ragged import typed_strings

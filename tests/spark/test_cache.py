@@ -11,10 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from datasets import read_table
 from pyspark.sql import functions as sf
 
 from petastorm_bridge.fs_utils import local_path
-from petastorm_bridge.mds.dataset import open_dataset, read_table
+from petastorm_bridge.mds.dataset import open_dataset
 from petastorm_bridge.spark import make_spark_converter, spark_dataset_converter
 from petastorm_bridge.spark._directory import conversions
 

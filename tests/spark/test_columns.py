@@ -8,10 +8,11 @@ import logging
 import numpy as np
 import pyarrow as pa
 import pytest
+from datasets import read_table
 from pyspark.errors import AnalysisException, IllegalArgumentException
 
 from petastorm_bridge.fs_utils import local_path
-from petastorm_bridge.mds.dataset import open_dataset, read_table
+from petastorm_bridge.mds.dataset import open_dataset
 from petastorm_bridge.spark import make_spark_converter
 
 pytestmark = pytest.mark.spark

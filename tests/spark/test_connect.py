@@ -17,6 +17,7 @@ import local_connect
 import pyspark
 import pytest
 import warm
+from datasets import IMPORTABLE
 
 MAJOR = int(pyspark.__version__.partition(".")[0])
 
@@ -94,7 +95,8 @@ import numpy as np, pandas as pd, psutil, torch
 from pyspark.sql import SparkSession, functions as sf
 from pyspark.ml.linalg import Vectors
 from petastorm_bridge.fs_utils import local_path
-from petastorm_bridge.mds.dataset import open_dataset, read_table
+from datasets import read_table
+from petastorm_bridge.mds.dataset import open_dataset
 from petastorm_bridge.spark import make_spark_converter as convert
 
 spark = SparkSession.builder.remote(sys.argv[2]).getOrCreate()
@@ -309,7 +311,7 @@ if sys.argv[2].startswith("local"):
 def run(remote, steps, folder, **environment):
     """What each step gave, in a program of its own."""
     inside = local_connect.FREE_PORT if remote.startswith("local") else ""
-    (folder / "script.py").write_text(inside + SCRIPT, "utf-8")
+    (folder / "script.py").write_text(IMPORTABLE + inside + SCRIPT, "utf-8")
     expressions = {name: expression for name, (expression, _) in steps.items()}
     finished = warm.run(
         [sys.executable, "-W", "ignore", "script.py", json.dumps(expressions), remote],

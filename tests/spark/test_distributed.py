@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pyspark
 import pytest
+from datasets import IMPORTABLE
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -23,7 +24,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 SCRIPT = r"""
 import json, os, signal, sys, time
 from pyspark.sql import SparkSession, functions as sf
-from petastorm_bridge.mds.dataset import open_dataset, read_table
+from datasets import read_table
+from petastorm_bridge.mds.dataset import open_dataset
 from petastorm_bridge.spark import make_spark_converter
 
 master, steps = sys.argv[1], sys.argv[2:]
@@ -240,7 +242,7 @@ IN_FULL = [
 def run(master, steps, directory):
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
     environment.pop("SPARK_HOME", None)
-    (directory / "script.py").write_text(SCRIPT, "utf-8")
+    (directory / "script.py").write_text(IMPORTABLE + SCRIPT, "utf-8")
     command = [sys.executable, "-W", "ignore", "script.py", master, *steps]
     done = subprocess.run(
         command,

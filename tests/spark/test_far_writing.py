@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from datasets import read_table
 from far_mount import far_mount, no_mount_because
 
 from petastorm_bridge import make_reader
@@ -18,7 +19,7 @@ from petastorm_bridge import mds_support as support
 from petastorm_bridge.codecs import ScalarCodec
 from petastorm_bridge.etl.dataset_metadata import materialize_dataset
 from petastorm_bridge.mds.commit import commit_dataset
-from petastorm_bridge.mds.dataset import open_dataset, read_table
+from petastorm_bridge.mds.dataset import open_dataset
 from petastorm_bridge.mds.writer import ShardWriter
 from petastorm_bridge.spark import make_spark_converter
 from petastorm_bridge.spark._session import MaterializationError

@@ -11,6 +11,7 @@ import subprocess
 import sys
 
 import pytest
+from datasets import IMPORTABLE
 
 KILLS = 60
 HALF_A_MARKER = re.compile(r"_petastorm_bridge_cache\.json\.[0-9a-f]{32}\.tmp")
@@ -18,8 +19,9 @@ HALF_A_MARKER = re.compile(r"_petastorm_bridge_cache\.json\.[0-9a-f]{32}\.tmp")
 PROGRAM = """
 import json, os, random, signal, sys, time, uuid
 import pyarrow as pa
+from datasets import read_table
 from petastorm_bridge.mds.commit import commit_dataset
-from petastorm_bridge.mds.dataset import open_dataset, read_table
+from petastorm_bridge.mds.dataset import open_dataset
 from petastorm_bridge.mds.writer import ShardWriter
 from petastorm_bridge.spark._directory.deletion import default_delete_handler
 from petastorm_bridge.spark._directory.mounted import _clear, clear_unfinished
@@ -85,7 +87,7 @@ def test_nothing_is_lost_half_visible_or_left(tmp_path):
     parent.mkdir()
     (parent / "a file").write_text("mine")
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", PROGRAM, str(parent), str(KILLS), "1"],
+        [sys.executable, "-W", "ignore", "-c", IMPORTABLE + PROGRAM, str(parent), str(KILLS), "1"],
         capture_output=True,
         text=True,
         timeout=300,

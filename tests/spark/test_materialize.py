@@ -14,11 +14,12 @@ import warnings
 from pathlib import Path
 
 import pytest
+from datasets import IMPORTABLE, read_table
 from pyspark.sql import functions as sf
 
 from petastorm_bridge import TransformSpec, make_batch_reader
 from petastorm_bridge.fs_utils import local_path
-from petastorm_bridge.mds.dataset import open_dataset, read_table
+from petastorm_bridge.mds.dataset import open_dataset
 from petastorm_bridge.spark import make_spark_converter
 from petastorm_bridge.spark._directory.mounted import MountedStore
 from petastorm_bridge.spark._directory.store import store_at
@@ -498,7 +499,7 @@ def test_a_session_that_refuses_the_setting_still_converts(spark):
 
 def run_script(body, tmp_path, prelude="", **environment):
     script = tmp_path / "script.py"
-    script.write_text(prelude + textwrap.dedent(body), "utf-8")
+    script.write_text(IMPORTABLE + prelude + textwrap.dedent(body), "utf-8")
     return subprocess.run(
         [sys.executable, "-W", "ignore", str(script)],
         capture_output=True,
@@ -530,7 +531,8 @@ from petastorm_bridge.spark import make_spark_converter
 def test_attempts_that_fail_leave_no_rows_and_no_files(tmp_path):
     finished = run_script(
         """
-        from petastorm_bridge.mds.dataset import open_dataset, read_table
+        from datasets import read_table
+        from petastorm_bridge.mds.dataset import open_dataset
 
         def stumble(batches):
             from pyspark import TaskContext

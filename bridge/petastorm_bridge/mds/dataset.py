@@ -12,7 +12,6 @@ from functools import lru_cache
 import numpy as np
 import pyarrow as pa
 
-from .decode import column_array
 from .encode import is_encoding_of
 from .entry import INDEX_NAME, ShardEntry, check_file_names, parse_index
 from .errors import DatasetError, DatasetNotFoundError
@@ -24,7 +23,7 @@ from .shard import Shard, open_shard
 from .types import fixed_encoding
 from .verified import FileMark, best_hash, mark_of, marks_of
 
-__all__ = ["INDEX_NAME", "MdsDataset", "open_dataset", "read_index", "read_table"]
+__all__ = ["INDEX_NAME", "MdsDataset", "open_dataset", "read_index"]
 
 # Encodings without a column type of their own (images, JSON, pickles …) are their raw bytes;
 # nothing is ever unpickled.
@@ -199,17 +198,6 @@ def _merged(one: Field, other: Field) -> Field | None:
         return None
     sizes = zip(one.shape, other.shape, strict=True)
     return replace(one, shape=tuple(a if a == b else None for a, b in sizes))
-
-
-def read_table(dataset: MdsDataset) -> pa.Table:
-    """Return a whole dataset as one Arrow table (for small data and tests)."""
-    schema = pa.schema([pa.field(f.name, f.type) for f in dataset.schema.fields])
-    tables = []
-    for entry in dataset.shards:
-        shard = open_shard(dataset.directory, entry)
-        arrays = [column_array(shard, f, slice(None)) for f in dataset.schema.fields]
-        tables.append(pa.Table.from_arrays(arrays, schema=schema))
-    return pa.concat_tables(tables) if tables else schema.empty_table()
 
 
 @contextlib.contextmanager
