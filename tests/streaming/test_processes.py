@@ -486,15 +486,15 @@ def test_streams_are_registered_again_as_they_were(tmp_path, monkeypatch, stream
     folders = [tmp_path / str(number) for number in range(streams)]
     for folder in folders:
         write_shards(folder, SIZES)
-    register, failures = _leftovers.register, [1, 1]
+    make, failures = _leftovers.registry.SharedMemory, [1, 1]
 
-    def taken(*arguments):
-        if failures:
+    def taken(name, create=False, *arguments):
+        if create and failures:
             failures.pop()
             raise FileExistsError(errno.EEXIST, "File exists", "/000000_locals")
-        return register(*arguments)
+        return make(name, create, *arguments)
 
-    monkeypatch.setattr(_leftovers, "register", taken)
+    monkeypatch.setattr(_leftovers.registry, "SharedMemory", taken)
     given = [Stream(local=str(folder)) for folder in folders]
     dataset = ColumnarStreamingDataset(streams=given, batch_size=6)
     assert not failures

@@ -19,7 +19,7 @@ import functools
 import os
 import tempfile
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from multiprocessing import resource_tracker
 from typing import Any
 
@@ -163,33 +163,21 @@ def start_up() -> Iterator[None]:
 def free_prefix(*arguments: Any) -> tuple[int, SharedMemory]:
     """Register a dataset, as ``get_shm_prefix`` of ``streaming/base/shared/prefix.py``.
 
-    That looks for a free name first and takes it later. If a program of plain streaming takes it
-    meanwhile, it is asked again; what :func:`start_up` does keeps only datasets of this package apart.
+    That looks for a free name first, and keeps a descriptor for each that it finds taken until the program
+    ends; it takes the name later. If a program of plain streaming takes it meanwhile, it is asked again; what
+    :func:`start_up` does keeps only datasets of this package apart.
 
     Raises:
         FileExistsError: Every attempt met another program; or processes of a launcher, which have agreed
             on a name, have to be started again.
     """
-    attempts = _ATTEMPTS if distributed.get_world_size() == 1 else 1
-    while True:
-        attempts -= 1
-        try:
-            return register(*arguments)
-        except FileExistsError:
-            if not attempts:
-                raise
-
-
-def register(*arguments: Any) -> tuple[int, SharedMemory]:
-    """Register a dataset once, as ``get_shm_prefix``.
-
-    Streaming's search for a free name opens what others have taken, and keeps it, with a descriptor for
-    each, until the program ends.
-    """
     unkept = functools.partial(SharedMemory, auto_cleanup=False)
     find = with_names(registry._check_and_find, SharedMemory=unkept)  # noqa: SLF001
     find = with_names(registry._check_and_find_retrying, _check_and_find=find)  # noqa: SLF001
-    registered: tuple[int, SharedMemory] = with_names(
+    register: Callable[..., tuple[int, SharedMemory]] = with_names(
         registry.get_shm_prefix, _check_and_find_retrying=find
-    )(*arguments)
-    return registered
+    )
+    for _ in range(_ATTEMPTS - 1 if distributed.get_world_size() == 1 else 0):
+        with contextlib.suppress(FileExistsError):
+            return register(*arguments)
+    return register(*arguments)
