@@ -186,7 +186,7 @@ def test_a_shard_that_cannot_be_had_is_an_error_of_the_pass(mount, kind, tmp_pat
     dataset = columnar(mount)
     with pytest.raises((DatasetError, OSError), match=r"shard\.00002"):
         ids(dataset)
-    assert not [*(tmp_path / "copies").rglob("*fetched*")]
+    assert not [*(tmp_path / "copies").rglob("*.part*")]
 
 
 def test_a_shard_that_comes_late_does_not_hold_up_the_others(tmp_path, monkeypatch):

@@ -30,7 +30,7 @@ pytestmark = [
 ]
 
 SIZES = [20, 20, 20]
-ENDS = ["", ".tmp", ".part"]
+ENDS = [".part", ".part.tmp"]
 
 
 def columnar(**arguments):
@@ -193,7 +193,9 @@ def test_what_a_killed_process_left_of_fetching_goes(tmp_path, read, folder):
     remote, local = tmp_path / "remote", tmp_path / "local"
     (write_in_folder if folder else write_shards)(remote, SIZES)
     (local / folder).mkdir(parents=True)
-    names = ["index.json.tmp.fetched", *(f"{folder}shard.00001.mds.fetched{end}" for end in ENDS)]
+    names = [
+        f"{name}{end}" for name in ("index.json.tmp", f"{folder}shard.00001.mds") for end in ENDS
+    ]
     for name in names:
         (local / name).write_bytes(b"x")
     assert read(remote=str(remote), local=str(local))
@@ -207,7 +209,7 @@ def test_what_another_process_fetches_is_waited_for(tmp_path, comes):
     remote, local = tmp_path / "remote", tmp_path / "local"
     write_shards(remote, SIZES)
     local.mkdir()
-    shard, part = local / "shard.00001.mds", local / "shard.00001.mds.fetched"
+    shard, part = local / "shard.00001.mds", local / "shard.00001.mds.part"
     with locked(f"{shard}.lock", 1) as has_lock:
         assert has_lock
         part.write_bytes(b"half of it")
@@ -222,7 +224,7 @@ def test_what_another_process_fetches_is_waited_for(tmp_path, comes):
             os.rename(part, shard)
     thread.join(30)
     assert len(list(dataset)) == sum(SIZES)
-    assert not list(local.glob("*.fetched*"))
+    assert not list(local.glob("*.part*"))
 
 
 @pytest.fixture

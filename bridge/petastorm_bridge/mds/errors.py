@@ -32,6 +32,10 @@ class ShardCorruptedError(DatasetError):
         )
 
 
+class FetchedShardError(ShardCorruptedError, ValueError):
+    """A fetched shard does not match its index entry; streaming's own error for that is a ValueError."""
+
+
 def missing_extra(package: str, extra: str) -> ImportError:
     """Return the error for a package that an optional extra of the bridge installs."""
     return ImportError(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import uuid
 from collections.abc import Iterable, Mapping
 from types import SimpleNamespace
 from typing import Any, cast
@@ -19,7 +18,12 @@ from petastorm_bridge._sources._far.stores import MountStore, Store, open_store
 from petastorm_bridge._workers.file_lock import locked
 from petastorm_bridge.mds.access import is_mapped, load
 from petastorm_bridge.mds.entry import INDEX_NAME, check_file_names, check_folders
-from petastorm_bridge.mds.errors import DatasetError, DatasetNotFoundError, ShardCorruptedError
+from petastorm_bridge.mds.errors import (
+    DatasetError,
+    DatasetNotFoundError,
+    FetchedShardError,
+    ShardCorruptedError,
+)
 from petastorm_bridge.mds.files import open_regular, write_whole
 from petastorm_bridge.mds.shard import expanded
 from petastorm_bridge.mds.verified import check_hash
@@ -111,26 +115,10 @@ class MappedStream(Stream):
                         os.remove(path)
         super().set_up_local(shards, cache_usage_per_shard)
 
-    def prepare_shard(self, shard: Any) -> int:
-        """Fetch, check and expand a shard, as ``Stream.prepare_shard``.
-
-        Returns:
-            By how many bytes the cache has grown.
-
-        Raises:
-            DatasetNotFoundError: It is not in the remote directory.
-            ShardCorruptedError: It is not what the index says (also a ValueError).
-            DatasetError: A directory or device is in its place.
-            OSError: The disk is full, or the store does not answer.
-        """
-        try:
-            return int(super().prepare_shard(shard))
-        except ShardCorruptedError as error:
-            raise FetchedShardError(f"{error}") from error
-
     def _prepare_shard_part(
         self, raw_info: Any, zip_info: Any = None, compression: str | None = None
     ) -> int:
+        """Fetch, check and expand a shard; return by how many bytes the cache has grown."""
         directory = os.path.join(self.local, self.split)
         raw = os.path.join(directory, raw_info.basename)
         if zip_info is None:
@@ -173,26 +161,17 @@ class MappedStream(Stream):
                 f"{target} is missing, and there is no remote to fetch it from."
             )
         url = os.path.join(self.remote.removeprefix("file://"), self.split, info.basename)
+        size = info.bytes or UNKNOWN_SIZE
+        fetch = Fetch(self._store, Extent(url, info.basename, size, hashes or {}))
         os.makedirs(os.path.dirname(target), exist_ok=True)
         with locked(f"{target}.lock", limits.patience()) as has_lock:
             if info.bytes and os.path.isfile(target):
                 return target  # of another process, which had the lock
-            # Without the lock the name is of this call alone; with it, what a killed process left is replaced.
-            part = f"{target}.fetched" if has_lock else f"{target}.{uuid.uuid4().hex}.fetched"
+            self._under_way.add(fetch)
             try:
-                size = info.bytes or UNKNOWN_SIZE
-                fetch = Fetch(self._store, Extent(url, info.basename, size))
-                self._under_way.add(fetch)
-                try:
-                    fetch.to_file(part, has_lock=True)  # or a name of this call alone
-                finally:
-                    self._under_way.discard(fetch)
-                if hashes:
-                    data, status = load(part, mapped=is_mapped(directory))
-                    check_hash(target, hashes, data, status)
-                os.replace(part, target)  # so that nobody takes it for a good one before
+                fetch.to_file(target, has_lock=has_lock)
             finally:
-                _remove(part)  # a disk that is full stays so otherwise
+                self._under_way.discard(fetch)
         return target
 
     def _expand(self, info: Any, packed: str, raw: str, size: int, compression: str | None) -> None:
@@ -200,11 +179,12 @@ class MappedStream(Stream):
         data, status = load(packed, mapped=False)
         try:
             check_hash(packed, self._hashes(info), data, status)
-        except ShardCorruptedError:
+            content = expanded(packed, compression, data, size)
+        except ShardCorruptedError as error:
             if has_copies(self):
                 os.remove(packed)
-            raise
-        write_whole(raw, [expanded(packed, compression, data, size).data])
+            raise FetchedShardError(f"{error}") from error
+        write_whole(raw, [content.data])
 
 
 def _is_far(place: str) -> bool:
@@ -216,17 +196,6 @@ def _is_far(place: str) -> bool:
 def _store_of(remote: str) -> Store:
     is_in_store = "://" in remote.removeprefix("file://") or remote.startswith("dbfs:")
     return open_store(remote, None) if is_in_store else MountStore()
-
-
-def _remove(part: str) -> None:
-    """Remove what is left of fetching a file."""
-    for path in (part, f"{part}.tmp", f"{part}.part"):
-        with contextlib.suppress(OSError):
-            os.remove(path)
-
-
-class FetchedShardError(ShardCorruptedError, ValueError):
-    """A fetched shard is not what the index says; streaming's own error for it is a ValueError."""
 
 
 def check_shards(stream: Stream, shards: Iterable[Any]) -> None:

@@ -22,7 +22,7 @@ from petastorm_bridge._workers.threads import Threads
 from petastorm_bridge.fs_utils import masked, without_secrets
 from petastorm_bridge.mds import codecs
 from petastorm_bridge.mds.access import load
-from petastorm_bridge.mds.errors import DatasetError
+from petastorm_bridge.mds.errors import DatasetError, FetchedShardError
 from petastorm_bridge.mds.verified import best_hash
 
 from . import limits
@@ -81,7 +81,8 @@ class Fetch:
     Methods raise:
         DatasetNotFoundError: The file is not there.
         RemoteAccessError: The store refuses.
-        DatasetError: It cannot be read, or is not what the index says, in several attempts.
+        DatasetError: It cannot be read, or has another size than the index says, in several attempts.
+        FetchedShardError: It has another hash.
     """
 
     def __init__(self, store: Store, extent: Extent, beginning: int = 0) -> None:
@@ -112,15 +113,18 @@ class Fetch:
 
         def once() -> None:
             _remove(temporary)  # some packages take a file that is there for the answer
-            try:
-                self._write(temporary)
-                self._check(load(temporary, mapped=True)[0])
-                os.replace(temporary, path)
-            finally:
-                _remove(temporary)
+            self._write(temporary)
+            size, found = self.extent.size, os.path.getsize(temporary)
+            if size not in (found, UNKNOWN_SIZE):
+                raise mismatch(self.extent.url, f"{size} bytes", f"{found}")
 
-        # Ranges are asked for several times each.
-        attempted(once, has_tried=self._store.tries_again or not self._comes_whole)
+        try:
+            # Ranges are asked for several times each.
+            attempted(once, has_tried=self._store.tries_again or not self._comes_whole)
+            self._check(load(temporary, mapped=True)[0])
+            os.replace(temporary, path)
+        finally:
+            _remove(temporary)
 
     def to_memory(self) -> Bytes:
         """Return the bytes, of which no copy is kept."""
@@ -138,10 +142,11 @@ class Fetch:
                 view[start : start + len(part)] = part
 
             self._copy(put)
-            self._check(data)
             return data
 
-        return attempted(once, has_tried=True)
+        data = attempted(once, has_tried=True)
+        self._check(data)
+        return data
 
     def _write(self, path: str) -> None:
         """Write the bytes to a new file."""
@@ -270,15 +275,14 @@ class Fetch:
         return GivenUpError(f"Fetching {masked(self.extent.url)} was given up.")
 
     def _check(self, data: Bytes) -> None:
-        """Raise DatasetError if the bytes are not what the index says."""
-        extent = self.extent
-        if extent.size not in (len(data), UNKNOWN_SIZE):
-            raise mismatch(extent.url, f"{extent.size} bytes", f"{len(data)}")
-        name = best_hash(extent.hashes)
+        """Raise FetchedShardError if the bytes, which are as many as they should, are not what the index says."""
+        hashes = self.extent.hashes
+        name = best_hash(hashes)
         if name is not None and len(data):
             digest = codecs.digest(name, data)
-            if digest != extent.hashes[name]:
-                raise mismatch(extent.url, f"{name} {extent.hashes[name]}", digest)
+            if digest != hashes[name]:
+                error = mismatch(self.extent.url, f"{name} {hashes[name]}", digest)
+                raise FetchedShardError(f"{error}")
 
 
 def _starts(store: Store, size: int, beginning: int) -> tuple[int, list[int]]:
@@ -293,5 +297,7 @@ def _starts(store: Store, size: int, beginning: int) -> tuple[int, list[int]]:
 
 
 def _remove(path: str) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        os.remove(path)
+    """Remove what is left of fetching a file, also by a package that fetches it under another name first."""
+    for left in (path, f"{path}.tmp"):
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(left)
