@@ -82,7 +82,7 @@ class MdsDirectory:
     def __post_init__(self) -> None:
         if self.dataset_size < 0:
             self.path = _path_of(self.path)
-            self.dataset_size = sum(shard["samples"] for shard in _shards(_index(self.path)))
+            self.dataset_size = sum(shard["samples"] for shard in _shards(self._index()))
 
     def __len__(self) -> int:
         return self.dataset_size
@@ -105,7 +105,7 @@ class MdsDirectory:
             PermissionError: Others could write to the folder for copies.
             OSError: The folder is on a mount that takes no file modes.
         """
-        return _place_for_copies(self.path) if self._is_far() else self.path
+        return _place_for_copies(self.path, self._index()) if self._is_far() else self.path
 
     @property
     def cache_dir_url(self) -> str:
@@ -115,7 +115,7 @@ class MdsDirectory:
     @property
     def file_urls(self) -> list[str]:
         """The URLs of the shards, in the order of their rows."""
-        written = [shard["zip_data"] or shard["raw_data"] for shard in _shards(_index(self.path))]
+        written = [shard["zip_data"] or shard["raw_data"] for shard in _shards(self._index())]
         return [f"{self.cache_dir_url}/{file['basename']}" for file in written]
 
     def next_seed(self) -> int:
@@ -142,6 +142,11 @@ class MdsDirectory:
         """Delete the directory when Python exits."""
         atexit.register(self.delete)
 
+    def _index(self) -> bytes:
+        files, place = _file_system(self.path)
+        with files.open_input_stream(f"{place}/index.json") as file:
+            return bytes(file.read())
+
     def _is_far(self) -> bool:
         """Say whether files are in a store, or on a mount where each read is a request."""
         if "://" in self.path:
@@ -156,12 +161,6 @@ class MdsDirectory:
                     if before.split()[2] == number:
                         return kind in _NETWORK_MOUNTS or kind.startswith("fuse")
         return False
-
-
-def _index(path: str) -> bytes:
-    files, place = _file_system(path)
-    with files.open_input_stream(f"{place}/index.json") as file:
-        return bytes(file.read())
 
 
 def _shards(index: bytes) -> Any:
@@ -759,9 +758,8 @@ _LAUNCH_VARIABLES = (
 )  # fmt: skip
 
 
-def _place_for_copies(path: str) -> str:
+def _place_for_copies(path: str, index: bytes) -> str:
     """Return a directory for copies of a far one, with links to what is here of it already."""
-    index = _index(path)
     # By content, as the index has the hashes of all shards: what is written anew is fetched anew.
     folder = os.path.join(_folder_of_copies(path), hashlib.sha256(index).hexdigest()[:16])
     os.makedirs(folder, exist_ok=True)

@@ -10,6 +10,7 @@ stored as they are. ``Epochs`` reads a loader several times, or without end; ``P
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 from collections.abc import Sequence
@@ -17,10 +18,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from petastorm_bridge._sources._far.fetch import UNKNOWN_SIZE, Extent, Fetch
+from petastorm_bridge._sources._far.s3 import S3Store
 from petastorm_bridge.fs_utils import local_path, normalize_dir_url
 from petastorm_bridge.mds.access import is_far
 from petastorm_bridge.mds.codecs import parse_compression
 from petastorm_bridge.mds.commit import Rewrite
+from petastorm_bridge.mds.entry import INDEX_NAME
 from petastorm_bridge.mds.errors import missing_extra
 from petastorm_bridge.spark import _session, spark_dataset_converter
 from petastorm_bridge.spark._directory import deletion, mounted, urls
@@ -97,6 +101,14 @@ class MdsDirectory(support.MdsDirectory):
             self.cache_dir_url,
             lambda: spark_dataset_converter._delete_dir_handler,  # noqa: SLF001
         )
+
+    def _index(self) -> bytes:
+        # By what fetches the shards later: Arrow asks for the size first, and has a client of its own to make.
+        if self.path.startswith("s3://"):
+            with contextlib.suppress(ImportError):  # not needed where a directory is written only
+                extent = Extent(f"{self.path}/{INDEX_NAME}", INDEX_NAME, UNKNOWN_SIZE)
+                return Fetch(S3Store(), extent).to_memory().tobytes()
+        return super()._index()
 
     def _is_far(self) -> bool:
         return "://" in self.path or is_far(self.path)
