@@ -160,7 +160,7 @@ def test_rows_that_are_sorted_by_length_are_not_gathered_by_that_of_the_first(
     gathered = []
     gather = dataset._gather
     monkeypatch.setattr(
-        dataset, "_gather", lambda samples: gathered.append(len(samples)) or gather(samples)
+        dataset, "_gather", lambda ids, size: gathered.append(len(ids)) or gather(ids, size)
     )
     assert sum(len(batch["id"]) for batch in dataset) == sum(gathered) == 4_000
     assert 8 < max(gathered) <= (1 << 20) // 5_000

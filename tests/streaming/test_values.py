@@ -13,7 +13,7 @@ from streaming_oracle import FIXED, RAGGED, columnar_loader, stock_loader, write
 from petastorm_bridge.errors import DatasetError, ShardCorruptedError
 from petastorm_bridge.streaming import ColumnarStreamingDataset, MappedStreamingDataset
 from petastorm_bridge.streaming._stock import with_names
-from petastorm_bridge.streaming._values import join
+from petastorm_bridge.streaming._values import joined
 
 # Of the stock samples; ours are writable, which has its own test.
 pytestmark = [
@@ -159,7 +159,10 @@ def test_the_common_type_of_many_arrays_is_found_once(tmp_path, monkeypatch):
     assert batch["a"].dtype == np.float64
     assert batch["a"][:, 0].tolist() == list(range(40))
     assert len(asked) == 1
-    assert join("a", [np.zeros(3, types[part % 2]) for part in range(40)]).dtype == np.float64
+    assert (
+        joined("a", [np.zeros(3, types[part % 2]) for part in range(40)], np.arange(120)).dtype
+        == np.float64
+    )
     assert len(asked) == 2
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +11,6 @@ from streaming.base.format.mds import MDSReader
 
 from petastorm_bridge.mds.errors import DatasetError
 from petastorm_bridge.mds.ragged import Int64
-from petastorm_bridge.mds.shard import Shard
 
 from ._base import MappedDataset, StreamingArguments
 from ._fetching import Pass, open_shard, touch
@@ -117,7 +117,8 @@ class ColumnarStreamingDataset(MappedDataset):
         in_use = np.array([], np.int64)
         while start < total and not state.is_over():
             stop = self._window_end(state, start, total)
-            window, shard_ids = self._gather(state.sample_ids[start:stop])
+            window, shard_ids = self._gather(state.sample_ids[start:stop], size)
+            stop = start + len(window)
             # Those of the window before that are in this one, too, were checked for it.
             self._check_all(np.setdiff1d(in_use, shard_ids))
             in_use = shard_ids
@@ -142,17 +143,13 @@ class ColumnarStreamingDataset(MappedDataset):
         most = max(1, most // size) * size
         return self._here_until(state, start, min(start + most, total), size)
 
-    def _gather(self, sample_ids: Int64) -> tuple[Window, Int64]:
-        """Return some samples, and the shards they are from."""
+    def _gather(self, sample_ids: Int64, size: int | None = None) -> tuple[Window, Int64]:
+        """Return some samples, and the shards they are from; arguments as of :func:`gather`."""
         if self.cache_limit:
             self._mapped.let_go_of_deleted()
-        window, shard_ids = gather(sample_ids, self._index, self._opened)
+        window, shard_ids = gather(sample_ids, self._index, partial(open_shard, self), size)
         touch(self, shard_ids)
         return window, shard_ids
-
-    def _opened(self, shard_ids: list[int]) -> list[Shard]:
-        """Return the shards of one window, which need not be held any longer than it is."""
-        return [open_shard(self, shard_id) for shard_id in shard_ids]
 
     def _check_all(self, shard_ids: Int64) -> None:
         for shard_id in shard_ids.tolist():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -15,9 +14,11 @@ from petastorm_bridge.mds.layout import Cells, ColumnWalk, ShardLayout
 from petastorm_bridge.mds.ragged import Int64, byte_offsets
 from petastorm_bridge.mds.shard import Shard
 
+Rows: TypeAlias = "range | Int64"
+"""Which rows of a shard, by their numbers from 0."""
 
-@dataclass(eq=False)
-class _Part:
+
+class Part:
     """Samples of one layout.
 
     Args:
@@ -25,110 +26,100 @@ class _Part:
         samples: Records of fixed width, or byte strings.
         order: Their positions in the order wanted; None for the order they have.
         origins: The files they came from, with the number of samples of each, for messages.
-    """
-
-    layout: ShardLayout
-    samples: Any
-    order: Int64 | None
-    origins: Sequence[tuple[str, int]]
-
-    def __len__(self) -> int:
-        return sum(count for _, count in self.origins)
-
-    def origin(self, row: int) -> str:
-        """Return the file that a row came from."""
-        return _origin(self.origins, row if self.order is None else int(self.order[row]))
-
-
-class RecordPart(_Part):
-    """Samples that are records of fixed width."""
-
-    _chosen: npt.NDArray[Any] | None = None
-    _fields: tuple[Any, Sequence[int], list[npt.NDArray[Any]]] | None = None
-
-    def cells(self, positions: Sequence[int], start: int, stop: int) -> list[Cells]:
-        """Return the values of some columns in rows ``start`` to ``stop``."""
-        if self.order is None:
-            return [f[start:stop].copy() for f in self._fields_of(self.samples, positions)]
-        # Whole records first, as opaque bytes: one pass over memory instead of one a column.
-        rows = stop - start
-        if self._chosen is None or len(self._chosen) < rows:
-            self._chosen = np.empty(rows, self.samples.dtype)
-        opaque = np.dtype(("V", self.samples.dtype.itemsize))
-        self.samples.view(opaque).take(
-            self.order[start:stop], out=self._chosen.view(opaque)[:rows], mode="clip"
-        )
-        return [f[:rows].copy() for f in self._fields_of(self._chosen, positions)]
-
-    def _fields_of(
-        self, records: npt.NDArray[Any], positions: Sequence[int]
-    ) -> list[npt.NDArray[Any]]:
-        # Making a view of a field takes about as long as copying a batch of its values.
-        known = self._fields
-        if known is None or known[0] is not records or known[1] is not positions:
-            fields = [records[f"{position}"] for position in positions]
-            self._fields = known = records, positions, fields
-        return known[2]
-
-
-@dataclass(eq=False)
-class RaggedPart(_Part):
-    """Samples of which some columns are of variable width.
 
     Raises:
         ShardCorruptedError: The sizes of a sample's columns do not add up to the sample.
     """
 
-    def __post_init__(self) -> None:
-        raw = np.frombuffer(self.samples.buffers()[2], np.uint8)
-        origin = partial(_origin, self.origins)
-        self._walk = ColumnWalk(self.layout, raw, byte_offsets(self.samples), origin)
+    def __init__(
+        self,
+        layout: ShardLayout,
+        samples: Any,
+        order: Int64 | None,
+        origins: Sequence[tuple[str, int]],
+    ) -> None:
+        self.layout = layout
+        self._order = order
+        self._origins = origins
+        if layout.record is None:
+            raw = np.frombuffer(samples.buffers()[2], np.uint8)
+            self._walk = ColumnWalk(layout, raw, byte_offsets(samples), partial(_origin, origins))
+        elif order is None:
+            self._fields = [samples[name] for name in samples.dtype.names]
+        else:
+            self._fields = _opaque_fields(samples)
+
+    def __len__(self) -> int:
+        return sum(count for _, count in self._origins)
+
+    def origin(self, row: int) -> str:
+        """Return the file that a row came from."""
+        return _origin(self._origins, row if self._order is None else int(self._order[row]))
 
     def cells(self, positions: Sequence[int], start: int, stop: int) -> list[Cells]:
-        """Return the values of some columns in rows ``start`` to ``stop``."""
-        rows = np.arange(start, stop) if self.order is None else self.order[start:stop]
-        return [self._walk.cells(position, rows) for position in positions]
+        """Return the values of some columns in rows ``start`` to ``stop``, in memory of their own."""
+        if self.layout.record is None:
+            rows = np.arange(start, stop) if self._order is None else self._order[start:stop]
+            return [self._walk.cells(position, rows) for position in positions]
+        if self._order is None:
+            return [self._fields[position][start:stop].copy() for position in positions]
+        rows = self._order[start:stop]
+        formats = self.layout.formats
+        return [_values(self._fields[position][rows], formats[position]) for position in positions]
 
 
-Part: TypeAlias = "RecordPart | RaggedPart"
+def _opaque_fields(records: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
+    """Return the columns of records as bytes, of which NumPy picks faster than of numbers that are not aligned."""
+    fields: Any = records.dtype.fields
+    return [
+        np.ndarray(len(records), f"V{dtype.itemsize}", records, offset, records.strides)
+        for dtype, offset in fields.values()
+    ]
 
 
-def gathered(sources: Sequence[tuple[Shard, Int64]], order: Int64) -> Part:
-    """Return chosen rows of some shards of one layout.
+def _values(cells: npt.NDArray[Any], dtype: Any) -> npt.NDArray[Any]:
+    values: npt.NDArray[Any] = cells.view(dtype.base)
+    return values.reshape(-1, *dtype.shape) if dtype.shape else values
+
+
+def gathered(sources: Sequence[tuple[Shard, Rows]], order: Int64 | None) -> Part:
+    """Return rows of some shards of one layout; a range of one shard's is not copied.
 
     Args:
         sources: Shards and row numbers in them.
-        order: Positions in all these rows, one after the other, in the order wanted.
+        order: Positions in all these rows, one after the other, in the order wanted; None for that they have.
     """
     layout = sources[0][0].layout
     origins = [(shard.path, len(rows)) for shard, rows in sources]
     record = layout.record
     if record is None:
-        strings = [shard.strings.take(pa.array(rows)) for shard, rows in sources]
+        strings = [_strings(shard, rows) for shard, rows in sources]
         samples = strings[0] if len(strings) == 1 else pa.concat_arrays(strings)
-        return RaggedPart(layout, samples, order, origins)
-    records = np.empty(len(order), np.dtype(("V", record.itemsize)))
+        return Part(layout, samples, order, origins)
+    shard, rows = sources[0]
+    if len(sources) == 1 and isinstance(rows, range):
+        assert shard.records is not None
+        return Part(layout, shard.records[rows.start : rows.stop : rows.step], order, origins)
+    records = np.empty(sum(count for _, count in origins), np.dtype(("V", record.itemsize)))
     start = 0
     for shard, rows in sources:
         stop = start + len(rows)
         assert shard.records is not None
+        own = shard.records.view(records.dtype)
         # The rows are within the shard, so that no clipping takes place; it saves a copy.
-        shard.records.view(records.dtype).take(rows, out=records[start:stop], mode="clip")
+        own.take(_numbers(rows), out=records[start:stop], mode="clip")
         start = stop
-    return RecordPart(layout, records.view(record), order, origins)
+    return Part(layout, records.view(record), order, origins)
 
 
-def viewed(shard: Shard, rows: slice) -> Part:
-    """Return rows of a shard in their order; adjacent ones are not copied."""
-    numbers = np.arange(rows.start, rows.stop, rows.step)
-    origins = [(shard.path, len(numbers))]
-    if shard.records is not None:
-        return RecordPart(shard.layout, shard.records[rows], None, origins)
-    if rows.step == 1:
-        samples = shard.strings.slice(rows.start, len(numbers))
-    else:
-        samples = shard.strings.take(pa.array(numbers))
-    return RaggedPart(shard.layout, samples, None, origins)
+def _strings(shard: Shard, rows: Rows) -> pa.LargeBinaryArray:
+    if isinstance(rows, range) and rows.step == 1:
+        return shard.strings.slice(rows.start, len(rows))
+    return shard.strings.take(pa.array(_numbers(rows)))
+
+
+def _numbers(rows: Rows) -> Int64:
+    return np.arange(rows.start, rows.stop, rows.step) if isinstance(rows, range) else rows
 
 
 def _origin(origins: Sequence[tuple[str, int]], position: int) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import torch
 from streaming.base.format.mds.encodings import mds_decode
@@ -17,7 +16,7 @@ from petastorm_bridge._blocks.batches import BatchShapeError, different_shapes
 from petastorm_bridge.mds.errors import DatasetError
 from petastorm_bridge.mds.layout import Cells
 from petastorm_bridge.mds.ndarray import parse_headers
-from petastorm_bridge.mds.ragged import binary_rows, byte_offsets, value_bytes
+from petastorm_bridge.mds.ragged import Int64, binary_rows, byte_offsets, value_bytes
 
 from ._mapped import Column, Kind
 
@@ -103,26 +102,15 @@ def _arrays(column: Column, strings: pa.LargeBinaryArray, ragged: Ragged) -> Any
     return np.stack([array.astype(dtype) for array in arrays])
 
 
-def join(name: str, parts: Sequence[Any]) -> Any:
-    """Return the values of several runs of rows, one after the other."""
+def joined(name: str, parts: Sequence[Any], order: Int64) -> Any:
+    """Return the values of several parts of a batch, one after the other and then in some order."""
     if isinstance(parts[0], list):
-        return [value for part in parts for value in part]
+        values = [value for part in parts for value in part]
+        return [values[row] for row in order.tolist()]
     if len({part.shape[1:] for part in parts}) > 1:
         raise different_shapes(name, parts)
     dtype = _promoted([part.dtype for part in parts])
-    return np.concatenate([part.astype(dtype) for part in parts])
-
-
-def scatter(
-    name: str, parts: Sequence[Any], positions: Sequence[npt.NDArray[np.int64]], rows: int
-) -> Any:
-    """Return values of which ``parts[i]`` go to the rows ``positions[i]``."""
-    joined = join(name, parts)
-    order = np.empty(rows, np.int64)
-    order[np.concatenate(positions)] = np.arange(rows)
-    if isinstance(joined, list):
-        return [joined[i] for i in order.tolist()]
-    return joined[order]
+    return np.concatenate([part.astype(dtype) for part in parts])[order]
 
 
 def _promoted(dtypes: Sequence[np.dtype[Any]]) -> np.dtype[Any]:

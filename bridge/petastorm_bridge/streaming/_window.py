@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import bisect
 import functools
-from collections.abc import Callable, Iterator, Sequence
+import itertools
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -18,10 +19,8 @@ from petastorm_bridge.mds.shard import Shard
 
 from ._index import ShardIndex, group_by_shard
 from ._mapped import Column, Kind, columns_of
-from ._parts import Part, gathered, viewed
-from ._values import Format, Ragged, UndecodableError, batch_values, join, scatter, tensors
-
-GetShards = Callable[[list[int]], list[Shard]]
+from ._parts import Part, Rows, gathered
+from ._values import Format, Ragged, UndecodableError, batch_values, joined, tensors
 
 
 @dataclass(frozen=True)
@@ -60,18 +59,20 @@ class OutputFormat:
         return cls(None if columns is None else frozenset(columns), format, ragged)
 
 
+@dataclass(frozen=True)
 class Window:
     """Gathered samples.
 
-    Args:
+    Attributes:
         parts: Samples of one layout each.
-        rows: Which rows of the window those of each part are: ascending positions, or the first of
-            adjacent ones.
+        places: Which rows of the window those of each part are, ascending; not looked at for a single part.
     """
 
-    def __init__(self, parts: Sequence[Part], rows: Sequence[Int64 | int]) -> None:
-        self._parts = parts
-        self._rows = rows
+    parts: Sequence[Part]
+    places: Sequence[Int64] = ()
+
+    def __len__(self) -> int:
+        return sum(map(len, self.parts))
 
     def batch(self, start: int, stop: int, wanted: OutputFormat) -> dict[str, Any]:
         """Return rows ``start`` to ``stop``: a column for each of the first row's columns.
@@ -79,54 +80,33 @@ class Window:
         Raises:
             DatasetError: Shards differ in their columns, or a value cannot be decoded.
         """
-        if len(self._parts) == 1:
-            return _decoded(self._parts[0], start, stop, wanted)
-        pieces = [
-            (part, low, high, rows)
-            for part, rows in self._near(start, stop)
-            for low, high in [_bounds(part, rows, start, stop)]
-            if low < high
-        ]
-        if len(pieces) > 1:
-            return self._merged(pieces, start, stop, wanted)
-        part, low, high, _ = pieces[0]
-        return _decoded(part, low, high, wanted)
-
-    def _near(self, start: int, stop: int) -> Iterator[tuple[Part, Int64 | int]]:
-        """Yield the parts that may have some of rows ``start`` to ``stop``, of thousands of tiny shards a few."""
-        first, last = 0, len(self._parts)
-        if isinstance(self._rows[0], int):
-            first = bisect.bisect_right(self._rows, start) - 1
-            last = bisect.bisect_left(self._rows, stop)
-        return zip(self._parts[first:last], self._rows[first:last], strict=True)
-
-    def _merged(
-        self, pieces: list[Any], start: int, stop: int, wanted: OutputFormat
-    ) -> dict[str, Any]:
-        firsts = [rows if isinstance(rows, int) else rows[low] for _, low, _, rows in pieces]
-        leader = _choice(pieces[int(np.argmin(firsts))][0].layout, wanted.columns)
-        names = leader.names
-        plain = OutputFormat(frozenset(names), "numpy", wanted.ragged)
-        parts = [_decoded(part, low, high, plain) for part, low, high, _ in pieces]
-        for part in parts:
-            if missing := [name for name in names if name not in part]:
+        if len(self.parts) == 1:
+            return _decoded(self.parts[0], start, stop, wanted)
+        pieces = []
+        for part, places in zip(self.parts, self.places, strict=True):
+            low, high = np.searchsorted(places, (start, stop)).tolist()
+            if low < high:
+                pieces.append((part, low, high, places[low:high] - start))
+        if len(pieces) == 1:
+            return _decoded(*pieces[0][:3], wanted)
+        first = next(part for part, _, _, places in pieces if not places[0])
+        leader = _choice(first.layout, wanted.columns)
+        plain = OutputFormat(frozenset(leader.names), "numpy", wanted.ragged)
+        batches = [_decoded(part, low, high, plain) for part, low, high, _ in pieces]
+        for batch in batches:
+            if missing := [name for name in leader.names if name not in batch]:
                 raise DatasetError(
                     f"Shards in one batch differ in their columns: {missing} are in some only. Name "
                     "those that all have with columns=[...]."
                 )
-        contiguous = isinstance(pieces[0][3], int)
-        batch = {}
+        order = np.argsort(np.concatenate([places for *_, places in pieces]))
+        merged = {}
         for column in leader.columns:
-            values = [part[column.name] for part in parts]
-            if contiguous:
-                merged = join(column.name, values)
-            else:
-                places = [rows[low:high] - start for _, low, high, rows in pieces]
-                merged = scatter(column.name, values, places, stop - start)
+            values = joined(column.name, [batch[column.name] for batch in batches], order)
             if wanted.format == "torch":
-                merged = tensors(column, merged, wanted.ragged)
-            batch[column.name] = merged
-        return batch
+                values = tensors(column, values, wanted.ragged)
+            merged[column.name] = values
+        return merged
 
 
 @dataclass(frozen=True)
@@ -184,44 +164,39 @@ def _undecodable(
     )
 
 
-def _bounds(part: Part, rows: Int64 | int, start: int, stop: int) -> tuple[int, int]:
-    """Return which of a part's rows are rows ``start`` to ``stop`` of the window."""
-    if isinstance(rows, int):
-        return max(start - rows, 0), min(stop - rows, len(part))
-    low, high = np.searchsorted(rows, (start, stop)).tolist()
-    return low, high
+def gather(
+    sample_ids: Int64,
+    index: ShardIndex,
+    open_shard: Callable[[int], Shard],
+    size: int | None = None,
+) -> tuple[Window, Int64]:
+    """Return some samples, one at least, and the shards they are from.
+
+    Args:
+        sample_ids: The samples.
+        index: Knows their shards.
+        open_shard: Opens one of these.
+        size: Rows of a batch, of which samples at a constant distance need not come all, but whole ones: without
+            the next shard they are views of one, and nothing is copied.
+    """
+    order = None
+    rows: Sequence[Rows]
+    if step := _step(sample_ids):
+        if size is not None:
+            end = index.shard_bounds[index.shards_of(sample_ids[:1]) + 1]
+            here = int(np.searchsorted(sample_ids, end)[0])
+            sample_ids = sample_ids[: max(here // size, 1) * size]
+        shard_ids, rows = _runs(int(sample_ids[0]), int(sample_ids[-1]), step, index)
+    else:
+        all_ids = index.shards_of(sample_ids)
+        order, shard_ids, bounds = group_by_shard(all_ids, len(index.shard_sizes))
+        ordered = (sample_ids - index.shard_bounds[all_ids])[order]
+        rows = [ordered[begin:end] for begin, end in itertools.pairwise(bounds)]
+    shards = [open_shard(shard_id) for shard_id in shard_ids]
+    return _window(list(zip(shards, rows, strict=True)), order), np.array(shard_ids)
 
 
-def gather(sample_ids: Int64, index: ShardIndex, shards_by_id: GetShards) -> tuple[Window, Int64]:
-    """Return some samples, one at least, and the shards they are from."""
-    run = _run(sample_ids)
-    if run:
-        return _gather_run(sample_ids, run, index, shards_by_id)
-    shard_ids = index.shards_of(sample_ids)
-    order, distinct_ids, bounds = group_by_shard(shard_ids, len(index.shard_sizes))
-    rows = (sample_ids - index.shard_bounds[shard_ids])[order]
-    shards = shards_by_id(distinct_ids)
-    wanted = np.empty(len(order), np.int64)
-    wanted[order] = np.arange(len(order))
-    runs = [
-        (shard, rows[a:b], slice(a, b))
-        for shard, a, b in zip(shards, bounds, bounds[1:], strict=False)
-    ]
-    layouts = {id(shard.layout): shard.layout for shard in shards}  # equal ones are one object
-    if len(layouts) == 1:
-        window = Window([gathered([(s, r) for s, r, _ in runs], wanted)], [0])
-        return window, np.array(distinct_ids)
-    parts, places = [], []
-    for layout in layouts.values():
-        of_layout = [run for run in runs if run[0].layout is layout]
-        targets = np.concatenate([order[where] for _, _, where in of_layout])
-        by_place = np.argsort(targets)
-        parts.append(gathered([(shard, r) for shard, r, _ in of_layout], by_place))
-        places.append(targets[by_place])
-    return Window(parts, places), np.array(distinct_ids)
-
-
-def _run(sample_ids: Int64) -> int:
+def _step(sample_ids: Int64) -> int:
     """Return the step between the samples if it is always the same and forwards, else 0."""
     step = int(sample_ids[1] - sample_ids[0]) if len(sample_ids) > 1 else 1
     if step < 1 or sample_ids[-1] - sample_ids[0] != step * (len(sample_ids) - 1):
@@ -229,26 +204,40 @@ def _run(sample_ids: Int64) -> int:
     return step if (np.diff(sample_ids) == step).all() else 0
 
 
-def _gather_run(
-    sample_ids: Int64, step: int, index: ShardIndex, shards_by_id: GetShards
-) -> tuple[Window, Int64]:
-    """Return samples at a constant distance: views of the shards, nothing is copied."""
-    first, last = int(sample_ids[0]), int(sample_ids[-1])
+def _runs(first: int, last: int, step: int, index: ShardIndex) -> tuple[list[int], list[range]]:
+    """Return the shards of samples at a constant distance, and which of their rows these are."""
     low, high = index.shards_of(np.array([first, last])).tolist()
-    parts: list[Part] = []
-    begins: list[Int64 | int] = []
-    used = []
-    count = 0
+    shard_ids, rows = [], []
     bounds = index.shard_bounds[low : high + 2].tolist()
-    for shard_id, begin, end in zip(range(low, high + 1), bounds, bounds[1:], strict=False):
-        start = first + count * step - begin
-        stop = min(last + 1, end) - begin
-        if start >= stop:
-            continue  # no sample of this shard, or it is empty
-        (shard,) = shards_by_id([shard_id])
-        rows = slice(start, stop, step)
-        parts.append(viewed(shard, rows))
-        begins.append(count)
-        used.append(shard_id)
-        count += len(parts[-1])
-    return Window(parts, begins), np.array(used)
+    for shard_id, (begin, end) in enumerate(itertools.pairwise(bounds), low):
+        here = range(first - begin, min(last + 1, end) - begin, step)
+        if here:  # otherwise no sample is of this shard, or it is empty
+            shard_ids.append(shard_id)
+            rows.append(here)
+            first += len(here) * step
+    return shard_ids, rows
+
+
+def _window(sources: Sequence[tuple[Shard, Rows]], order: Int64 | None) -> Window:
+    """Return rows of some shards; ``order`` says which row of the window each is, None for that they come in."""
+    has_one_layout = (
+        len({id(shard.layout) for shard, _ in sources}) == 1
+    )  # equal ones are one object
+    if has_one_layout and order is None:
+        return Window([gathered(sources, None)])
+    if has_one_layout:
+        by_place = np.empty_like(order)
+        by_place[order] = np.arange(len(by_place))
+        return Window([gathered(sources, by_place)])
+    ends = np.cumsum([len(rows) for _, rows in sources])
+    places = np.split(np.arange(ends[-1]) if order is None else order, ends[:-1])
+    by_layout: dict[int, list[tuple[tuple[Shard, Rows], Int64]]] = defaultdict(list)
+    for source, place in zip(sources, places, strict=True):
+        by_layout[id(source[0].layout)].append((source, place))
+    parts, ascending = [], []
+    for runs in by_layout.values():
+        targets = np.concatenate([place for _, place in runs])
+        by_place = np.argsort(targets)
+        parts.append(gathered([source for source, _ in runs], by_place))
+        ascending.append(targets[by_place])
+    return Window(parts, ascending)
