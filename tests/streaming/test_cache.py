@@ -6,10 +6,13 @@ import json
 import os
 import pickle
 import shutil
+import time
 from concurrent.futures import ThreadPoolExecutor, wait
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from datasets import write_dataset
 from streaming import Stream, StreamingDataLoader
 from streaming_oracle import (
     FIXED,
@@ -140,7 +143,7 @@ def test_mapped_files_do_not_keep_evicted_ones_on_disk(tmp_path):
         remote=str(remote), local=str(tmp_path / "local"), batch_size=20, cache_limit=limit
     )
     for batch in dataset:
-        held = len(dataset._mapped)
+        held = len(dataset._mapped._readers)
         assert held <= 10, batch["id"][0]
 
 
@@ -378,3 +381,24 @@ def test_a_pass_that_is_left_ends_its_thread(tmp_path, no_leaks):
         for shard in dataset.shards:
             shard.unmap()
         del batches, first, second
+
+
+def test_shards_are_fetched_as_far_ahead_as_was_asked(tmp_path):
+    """Whatever the program does meanwhile, and no further."""
+    rows, ahead = 60_000, 45_000
+    (tmp_path / "remote").mkdir()
+    write_dataset(tmp_path / "remote", pa.table({"id": np.arange(rows)}), [1_000] * 60)
+    dataset = ColumnarStreamingDataset(
+        remote=str(tmp_path / "remote"),
+        local=str(tmp_path / "local"),
+        batch_size=10,
+        predownload=ahead,
+    )
+    batches = iter(dataset)
+    next(batches)
+    deadline = time.monotonic() + 30
+    while len(here := [*(tmp_path / "local").glob("*.mds")]) < 46 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(0.2)
+    assert len(here) == len([*(tmp_path / "local").glob("*.mds")]) == 46
+    batches.close()

@@ -451,6 +451,35 @@ def test_plain_streaming_takes_the_memory_that_was_found(tmp_path, monkeypatch):
     assert others
 
 
+IN_A_THREAD = """
+import sys, threading
+from petastorm_bridge.streaming import ColumnarStreamingDataset, MappedStreamingDataset
+
+def read():
+    threading.main_thread().join()
+    for made in (ColumnarStreamingDataset, MappedStreamingDataset):
+        local = sys.argv[2] + made.__name__
+        dataset = made(remote=sys.argv[1], local=local, batch_size=6)
+        print(sum(1 for _ in dataset), flush=True)
+
+threading.Thread(target=read).start()
+"""
+
+
+def test_a_pass_in_a_thread_is_whole_after_the_main_thread_has_ended(tmp_path):
+    """Python waits for such a thread. From 3.12 on it lets nothing start threads then, which is an error."""
+    write_shards(tmp_path / "remote", SIZES)
+    command = [sys.executable, "-W", "ignore", "-c", IN_A_THREAD]
+    command += [str(tmp_path / "remote"), str(tmp_path / "local")]
+    done = warm.run(command, capture_output=True, text=True, check=False)
+    if sys.version_info < (3, 12):
+        batches = -(-sum(SIZES) // 6)
+        assert done.stdout.split() == [f"{batches}", f"{sum(SIZES)}"], done.stderr[-3000:]
+    else:
+        assert "can't create new thread at interpreter shutdown" in done.stderr
+        assert not done.stdout
+
+
 TOGETHER = """
 import os, sys, time
 from petastorm_bridge.streaming import MappedStreamingDataset

@@ -108,7 +108,7 @@ def test_shards_out_of_use_are_let_go(tmp_path, monkeypatch):
     monkeypatch.setattr(_mapped_reader, "_SWEEP_BYTES", 1)  # of 1 GiB
     write_shards(tmp_path, [10] * 300)
     dataset = MappedStreamingDataset(local=str(tmp_path), batch_size=10)
-    mapped = [len(dataset._mapped) for _ in dataset]
+    mapped = [len(dataset._mapped._readers) for _ in dataset]
     assert max(mapped) <= 128
 
 

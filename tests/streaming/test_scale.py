@@ -121,11 +121,11 @@ def test_shards_out_of_use_are_let_go(tmp_path, monkeypatch):
     monkeypatch.setattr(_mapped_reader, "_SWEEP_BYTES", 1)  # of 1 GiB
     write_shards(tmp_path, [10] * 300)
     dataset = ColumnarStreamingDataset(local=str(tmp_path), batch_size=10)
-    held = [len(dataset._mapped) for _ in dataset]
+    held = [len(dataset._mapped._readers) for _ in dataset]
     assert max(held) <= 128
     for first in range(0, 3_000, 10):
         dataset.take(range(first, first + 10))
-    assert len(dataset._mapped) <= 128
+    assert len(dataset._mapped._readers) <= 128
 
 
 def test_a_first_batch_opens_no_more_shards_than_it_has_samples(tmp_path, monkeypatch):

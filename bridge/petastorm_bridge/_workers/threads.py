@@ -141,8 +141,8 @@ class Threads:
                 name=f"{self._name}_{len(crew.threads)}",
                 daemon=True,
             )
+            thread.start()  # which Python refuses at its end
             crew.threads.append(thread)
-            thread.start()
 
     def grow(self) -> None:
         """Allow one more thread, if something waits for it."""

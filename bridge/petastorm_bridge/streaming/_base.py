@@ -24,7 +24,7 @@ from petastorm_bridge.fs_utils import masked
 from petastorm_bridge.mds.dataset import paused_collector
 from petastorm_bridge.mds.ragged import Int64
 
-from ._fetching import CacheLock, Pass, give_up, is_local, prefetch
+from ._fetching import CacheLock, Pass, give_up, is_local
 from ._index import ShardIndex, whole_repeats
 from ._leftovers import free_prefix, keep_alive, start_up
 from ._mapped import note_files
@@ -189,11 +189,12 @@ class MappedDataset(StreamingDataset):
         that was fetched but not approved.
         """
         self._leave_locks()
+        state = self._pass
         try:
             super().prepare_shard(shard_id, blocking)
         except BaseException as error:
-            if self._pass is not None:
-                self._pass.error = error  # before it is seen that the shard is missing again
+            if state is not None:
+                state.error = error  # before it is seen that the shard is missing again
             give_up(self, shard_id)
             raise
 
@@ -235,19 +236,14 @@ class MappedDataset(StreamingDataset):
         # What was added to give every worker the same number.
         if len(sample_ids) and sample_ids.min() < 0:
             sample_ids = sample_ids[sample_ids >= 0]
-        self._pass = state = Pass(sample_ids)
-        if self.cache_limit or not self._is_complete():
-            state.start(lambda state: prefetch(self, state), self._give_up)
+        is_fetching = bool(self.cache_limit) or not self._is_complete()
+        self._pass = state = Pass(self, sample_ids, is_fetching=is_fetching)
         try:
             yield state
         finally:
             state.end()
-
-    def _give_up(self) -> None:
-        """Stop what is being fetched for a pass that has ended."""
-        for stream in self.streams:
-            if isinstance(stream, MappedStream):
-                stream.give_up()
+            if self._pass is state:
+                self._pass = None
 
     def _is_complete(self) -> bool:
         """Return whether every shard is in the cache and needs no expanding."""
@@ -265,6 +261,7 @@ class MappedDataset(StreamingDataset):
             most: Behind the last one.
             step: Samples of one step, of which one is read in any case.
         """
+        state.fetch_ahead()
         if state.is_fetching and most - start > step:
             shard_ids = self._index.shards_of(state.sample_ids[start:most])
             missing = ~is_local(self, shard_ids)

@@ -126,6 +126,7 @@ class ColumnarStreamingDataset(MappedDataset):
                 high = min(low + size, stop - start)
                 yield window.batch(low, high, self._output_format)
                 state.yielded = start + high
+                state.fetch_ahead()
                 if state.is_over():
                     return
             start = stop
@@ -204,8 +205,14 @@ class MappedStreamingDataset(MappedDataset):
 
     def _sample_ids(self, state: Pass) -> Iterator[int]:
         start, total = 0, len(state.sample_ids)
+        # Shards are asked for between these, so that some are under way while others are read.
+        most = (
+            min(_AT_ONCE, max(1, int(self.predownload or 0) // 2))
+            if state.is_fetching
+            else _AT_ONCE
+        )
         while start < total:
-            stop = self._here_until(state, start, min(start + _AT_ONCE, total), 1)
+            stop = self._here_until(state, start, min(start + most, total), 1)
             shards = self._mapped_shards(state.sample_ids[start:stop])
             for shard in shards:
                 shard.check()  # that reading does not kill the process

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,19 +13,22 @@ from filelock import FileLock
 from streaming.base.constant import TICK
 from streaming.base.dataset import _ShardState
 
+from petastorm_bridge._workers.threads import Threads
 from petastorm_bridge.mds.errors import ShardCorruptedError
 from petastorm_bridge.mds.ragged import Int64
 from petastorm_bridge.mds.shard import Shard
 
 from ._mapped import check_file, shard_path
 from ._mapped_reader import MappedReader
-from ._stream import has_copies
+from ._stream import MappedStream, has_copies
 
 _RETRIES = 7  # as in StreamingDataset.get_item
 # Small shards are a request each, and bandwidth comes from many requests at once: what sixteen of 8 MiB bring, and two
 # shards more, so that these go on while shards are being hashed. Of large ones the first should not wait for the others.
 _SHARDS_AT_ONCE = 16
 _BYTES_AT_ONCE = 128 << 20
+# Whose shards are looked for at once.
+_SAMPLES_AT_ONCE = 1 << 14
 
 
 class CacheLock(FileLock):
@@ -127,120 +128,90 @@ def _stream_of(dataset: Any, shard_id: int) -> Any:
 
 
 class Pass:
-    """The state of one pass.
+    """The state of one pass, with the fetching of its shards ahead of their use.
+
+    Shards come to the local cache at most ``predownload`` samples ahead. What ``StreamingDataset._prepare_thread``
+    does sample by sample, shard by shard and several at once.
 
     Attributes:
         sample_ids: The worker's samples, in order.
         yielded: How many of them the user has taken.
         is_fetching: Whether shards may still be missing from the cache.
-        error: What ended the thread, if anything did.
+        error: What ended the fetching, if anything did.
     """
 
-    def __init__(self, sample_ids: Int64) -> None:
+    def __init__(self, dataset: Any, sample_ids: Int64, *, is_fetching: bool) -> None:
         self.sample_ids = sample_ids
         self.yielded = 0
+        self.is_fetching = is_fetching
         self.error: BaseException | None = None
-        self._ended = threading.Event()
-        self.is_fetching = False
-        self._thread: threading.Thread | None = None
-        self._give_up: Callable[[], None] | None = None
+        self._is_over = False
+        self._dataset = dataset
         self._process = os.getpid()
+        if not is_fetching:
+            return
+        self._position = 0  # of the first sample whose shard was not looked for
+        self._is_looking = False
+        self._is_packed = np.array([s.compression is not None for s in dataset.shards], np.bool_)
+        self._is_wanted = is_local(dataset, np.arange(dataset.num_shards)) & ~self._is_packed
+        largest = max(shard.get_max_size() for shard in dataset.shards)
+        most = min(_SHARDS_AT_ONCE, 2 + _BYTES_AT_ONCE // largest)
+        # Shards that are made room for one after the other do not exceed the limit together.
+        self._threads = Threads("fetch of a shard", 1 if dataset.cache_limit else most)
+
+    def fetch_ahead(self) -> None:
+        """Begin to fetch the shards for which it is time now."""
+        if self.is_fetching and not self._is_looking and self._position < self._allowed():
+            self._is_looking = True
+            self._threads.submit(self._look, priority=-1)
+
+    def _allowed(self) -> int:
+        """Return up to which sample shards may be fetched now."""
+        return min(len(self.sample_ids), self.yielded + int(self._dataset.predownload) + 1)
+
+    def _look(self) -> None:
+        dataset = self._dataset
+        while (start := self._position) < (end := self._allowed()) and not self._is_over:
+            self._position = stop = min(start + _SAMPLES_AT_ONCE, end)
+            shard_ids = _in_order(dataset.spanner.shards_of(self.sample_ids[start:stop]))
+            if dataset.cache_limit:
+                # They may be evicted at any time: what is missing is found out when those before are here.
+                self._fetch(shard_ids)
+                continue
+            for shard_id in shard_ids[~self._is_wanted[shard_ids]]:
+                self._threads.submit(partial(self._fetch, np.array([shard_id])))
+            self._is_wanted[shard_ids] = True
+        self._is_looking = False
+
+    def _fetch(self, shard_ids: Int64) -> None:
+        touch(self._dataset, shard_ids)
+        missing = ~is_local(self._dataset, shard_ids) | self._is_packed[shard_ids]
+        for shard_id in shard_ids[missing].tolist():
+            if self._is_over or self.error is not None:
+                return
+            self._dataset.prepare_shard(shard_id, blocking=False)  # notes its error
 
     def is_over(self) -> bool:
-        """Whether it was ended, by itself, by a further pass or by the program's end."""
-        return self._ended.is_set() or not threading.main_thread().is_alive()
-
-    def start(self, work: Callable[[Pass], None], give_up: Callable[[], None]) -> None:
-        """Do something beside the pass.
-
-        Args:
-            work: What to do; it looks whether the pass is over.
-            give_up: Ends what it waits for. Called when the pass is over.
-        """
-        self._give_up = give_up
-
-        def run() -> None:
-            try:
-                work(self)
-            except BaseException as error:  # noqa: BLE001 - goes to the consumer
-                self.error = error
-
-        self.is_fetching = True
-        self._thread = threading.Thread(target=run, name="prefetch of shards", daemon=False)
-        self._thread.start()
+        """Return whether it was ended, by itself or by a further pass."""
+        return self._is_over
 
     def end(self) -> None:
-        """End the pass and its thread; nothing happens in a process forked from the pass's own."""
-        if self._process != os.getpid():
+        """End the pass and its threads; nothing happens in a process forked from the pass's own."""
+        if self._is_over or self._process != os.getpid():
             return
-        self._ended.set()
-        while self._thread is not None and self._thread.is_alive():
-            assert self._give_up is not None
-            self._give_up()
-            self._thread.join(1.0)
-        self._give_up = None  # a dataset that is dropped after a pass goes at once
+        self._is_over = True
+        if self.is_fetching:
+            self.is_fetching = False
+            for stream in self._dataset.streams:
+                if isinstance(stream, MappedStream):
+                    stream.give_up()
+            self._threads.close()
+            del self._threads  # which would keep the dataset until the garbage collector comes
 
     def check(self) -> None:
-        """Raise what ended the thread."""
+        """Raise what ended the fetching."""
         if self.error is not None:
             raise self.error
-
-    def wait(self) -> None:
-        """Wait a little, or until the pass is over."""
-        self._ended.wait(TICK)
-
-
-def prefetch(dataset: Any, state: Pass) -> None:
-    """Bring shards to the local cache, at most ``predownload`` samples ahead.
-
-    What ``StreamingDataset._prepare_thread`` does sample by sample, shard by shard and several shards at once.
-    """
-    # Shards that are made room for one after the other do not exceed the limit together.
-    largest = max(shard.get_max_size() for shard in dataset.shards)
-    threads = 1 if dataset.cache_limit else min(_SHARDS_AT_ONCE, 2 + _BYTES_AT_ONCE // largest)
-    slots = threading.Semaphore(threads + 1)  # one waits, so that no thread does
-
-    def fetch(shard_id: int) -> None:
-        try:
-            if not state.is_over():
-                dataset.prepare_shard(shard_id, blocking=False)
-        finally:
-            slots.release()
-
-    with ThreadPoolExecutor(threads, "fetch of a shard") as executor:
-        for shard_id in _wanted(dataset, state):
-            slots.acquire()
-            if state.error is not None:  # of one of these threads
-                return
-            executor.submit(fetch, shard_id)
-
-
-def _wanted(dataset: Any, state: Pass) -> Iterator[int]:
-    """Yield the shards that are to be fetched, when it is time."""
-    total, step = len(state.sample_ids), dataset.batch_size
-    limited = bool(dataset.cache_limit)
-    seen = np.zeros(dataset.num_shards, np.bool_)
-    packed = np.array([shard.compression is not None for shard in dataset.shards], np.bool_)
-    position = 0
-    while position < total and not state.is_over():
-        allowed = min(total, state.yielded + dataset.predownload + 1)
-        if position >= allowed:
-            state.wait()
-            continue
-        stop = min(position + step, allowed)
-        shard_ids = _in_order(dataset.spanner.shards_of(state.sample_ids[position:stop]))
-        position = stop
-        if limited:
-            # It may be evicted at any time: what is here gets a new date, the rest is fetched.
-            touch(dataset, shard_ids)
-            shard_ids = shard_ids[~is_local(dataset, shard_ids) | packed[shard_ids]]
-        else:
-            shard_ids = shard_ids[~seen[shard_ids]]
-            seen[shard_ids] = True
-        for shard_id in shard_ids.tolist():
-            if state.is_over():
-                return
-            yield shard_id
 
 
 def _in_order(values: Int64) -> Int64:

@@ -68,9 +68,6 @@ class MappedReaders:
                     reader.unmap()
                     del self._readers[key]
 
-    def __len__(self) -> int:
-        return len(self._readers)
-
     def __reduce__(self) -> tuple[type[MappedReaders], tuple[()]]:
         return MappedReaders, ()
 
