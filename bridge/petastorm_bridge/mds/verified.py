@@ -111,7 +111,8 @@ def checked_bytes(
     """
     data, status = load(path, mapped)
     check_size(path, size, len(data))
-    if noted not in (None, mark(status)):
+    # As it is now: it may have been written while it was read.
+    if noted is not None and noted != (mark_of(path) or mark(status)):
         raise replaced(path)
     if hashes:
         check_hash(path, hashes, data, status)
