@@ -111,9 +111,6 @@ class _Parts(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def seekable(self) -> bool:
-        return True
-
     def tell(self) -> int:
         return self._position
 

@@ -235,7 +235,10 @@ def _files(
     if len({place.inside(manifest.manifest_path) for manifest in manifests}) < len(manifests):
         raise place.refused("Its list of manifests names one of them twice.")
     # What has no rows is told by its footer: a manifest that errs would take rows away, or bring deleted ones back.
-    told: Any = _Manifests(place, {m.manifest_path: _entries(m) for m in manifests})
+    # As many entries as the list of manifests says, where it does.
+    counts = ("added_files_count", "existing_files_count", "deleted_files_count")
+    entries = {m.manifest_path: sum(getattr(m, n) or 0 for n in counts) for m in manifests}
+    told: Any = _Manifests(place, entries)
     planner = ManifestGroupPlanner(metadata, told, options={"include_empty_files": "true"})
     planned = list(planner.plan_files(manifests))
     deleted = _deleted_rows(place, planned)
@@ -257,16 +260,6 @@ def _files(
         if not place.below or path.startswith(f"{place.path}/"):
             size = file.file_size_in_bytes
             yield LiveFile(path, size, constants, deleted.get(file.file_path))
-
-
-def _entries(manifest: Any) -> int:
-    """Return how many entries a manifest has, as the list of manifests says, where it does."""
-    counts = (
-        manifest.added_files_count,
-        manifest.existing_files_count,
-        manifest.deleted_files_count,
-    )
-    return sum(count or 0 for count in counts)
 
 
 def _deleted_rows(place: TablePlace, tasks: Iterable[Any]) -> dict[str, DeletedRows]:
