@@ -33,7 +33,7 @@ class ShardCorruptedError(DatasetError):
 
 
 class FetchedShardError(ShardCorruptedError, ValueError):
-    """A fetched shard does not match its index entry; streaming's own error for that is a ValueError."""
+    """A fetched file does not match its dataset's index; streaming's own error for that is a ValueError."""
 
 
 def missing_extra(package: str, extra: str) -> ImportError:

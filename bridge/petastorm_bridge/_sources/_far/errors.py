@@ -10,7 +10,12 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from petastorm_bridge.fs_utils import masked, without_secrets
-from petastorm_bridge.mds.errors import DatasetError, DatasetNotFoundError, NoFileError
+from petastorm_bridge.mds.errors import (
+    DatasetError,
+    DatasetNotFoundError,
+    FetchedShardError,
+    NoFileError,
+)
 
 from . import limits
 
@@ -63,9 +68,9 @@ class GivenUpError(RemoteError):
     """The file is no longer needed."""
 
 
-def mismatch(url: str, expected: str, found: str) -> DatasetError:
+def mismatch(url: str, expected: str, found: str) -> FetchedShardError:
     """Return the error for a file that is not what its dataset's index says."""
-    return DatasetError(
+    return FetchedShardError(
         f"{masked(url)} does not match the dataset's index: expected {expected}, found {found}. The download "
         "was cut short, or the file was replaced or damaged in the store."
     )

@@ -22,7 +22,7 @@ from petastorm_bridge._workers.threads import Threads
 from petastorm_bridge.fs_utils import masked, without_secrets
 from petastorm_bridge.mds import codecs
 from petastorm_bridge.mds.access import load
-from petastorm_bridge.mds.errors import DatasetError, FetchedShardError
+from petastorm_bridge.mds.errors import DatasetError
 from petastorm_bridge.mds.verified import best_hash
 
 from . import limits
@@ -81,8 +81,8 @@ class Fetch:
     Methods raise:
         DatasetNotFoundError: The file is not there.
         RemoteAccessError: The store refuses.
-        DatasetError: It cannot be read, or has another size than the index says, in several attempts.
-        FetchedShardError: It has another hash.
+        FetchedShardError: It has another hash than the index says, or another size in several attempts.
+        DatasetError: It cannot be read in several attempts.
     """
 
     def __init__(self, store: Store, extent: Extent, beginning: int = 0) -> None:
@@ -281,8 +281,7 @@ class Fetch:
         if name is not None and len(data):
             digest = codecs.digest(name, data)
             if digest != hashes[name]:
-                error = mismatch(self.extent.url, f"{name} {hashes[name]}", digest)
-                raise FetchedShardError(f"{error}")
+                raise mismatch(self.extent.url, f"{name} {hashes[name]}", digest)
 
 
 def _starts(store: Store, size: int, beginning: int) -> tuple[int, list[int]]:
