@@ -5,7 +5,9 @@ import json
 import tracemalloc
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from datasets import write_dataset
 from streaming import MDSWriter
 from streaming.base.spanner import Spanner
 from streaming_oracle import write_shards
@@ -164,3 +166,19 @@ def test_rows_that_are_sorted_by_length_are_not_gathered_by_that_of_the_first(
     )
     assert sum(len(batch["id"]) for batch in dataset) == sum(gathered) == 4_000
     assert 8 < max(gathered) <= (1 << 20) // 5_000
+
+
+@pytest.mark.parametrize(("rows", "shards"), [(3, 400), (12, 200), (50, 60), (2_000, 3)])
+def test_samples_are_looked_at_a_few_times_whatever_the_shards_are(
+    tmp_path, monkeypatch, rows, shards
+):
+    """What is left for the next window is not asked for again and again."""
+    write_dataset(tmp_path, pa.table({"id": np.arange(rows * shards)}), [rows] * shards)
+    dataset = ColumnarStreamingDataset(local=str(tmp_path), batch_size=10)
+    asked, gather = [], dataset._gather
+    monkeypatch.setattr(
+        dataset, "_gather", lambda ids, size: asked.append(len(ids)) or gather(ids, size)
+    )
+    ids = np.concatenate([batch["id"] for batch in dataset])
+    assert ids.tolist() == list(range(rows * shards))
+    assert sum(asked) <= 10 * rows * shards

@@ -113,12 +113,13 @@ class ColumnarStreamingDataset(MappedDataset):
         size, total = self._size, len(state.sample_ids)
         if self.drop_last:
             total -= total % size
-        start = 0
+        start = last = 0
         in_use = np.array([], np.int64)
         while start < total and not state.is_over():
-            stop = self._window_end(state, start, total)
+            stop = self._window_end(state, start, last, total)
             window, shard_ids = self._gather(state.sample_ids[start:stop], size)
-            stop = start + len(window)
+            last = len(window)
+            stop = start + last
             # Those of the window before that are in this one, too, were checked for it.
             self._check_all(np.setdiff1d(in_use, shard_ids))
             in_use = shard_ids
@@ -133,14 +134,14 @@ class ColumnarStreamingDataset(MappedDataset):
             state.check()
         self._check_all(in_use)
 
-    def _window_end(self, state: Pass, start: int, total: int) -> int:
+    def _window_end(self, state: Pass, start: int, last: int, total: int) -> int:
         """Return up to where samples are gathered at once: whole batches that are in the cache.
 
-        At most as many as were gathered before: of shards of a few rows, the first batch would otherwise
+        At most eight times as many as the last time: of shards of a few rows, the first batch would otherwise
         wait for thousands to be opened.
         """
         size = self._size
-        most = min(_WINDOW_ROWS, _WINDOW_BYTES // self._sample_bytes, start)
+        most = min(_WINDOW_ROWS, _WINDOW_BYTES // self._sample_bytes, 8 * last)
         most = max(1, most // size) * size
         return self._here_until(state, start, min(start + most, total), size)
 
@@ -206,11 +207,9 @@ class MappedStreamingDataset(MappedDataset):
     def _sample_ids(self, state: Pass) -> Iterator[int]:
         start, total = 0, len(state.sample_ids)
         # Shards are asked for between these, so that some are under way while others are read.
-        most = (
-            min(_AT_ONCE, max(1, int(self.predownload or 0) // 2))
-            if state.is_fetching
-            else _AT_ONCE
-        )
+        most = _AT_ONCE
+        if state.is_fetching:
+            most = max(1, min(most, int(self.predownload or 0) // 2))
         while start < total:
             stop = self._here_until(state, start, min(start + most, total), 1)
             shards = self._mapped_shards(state.sample_ids[start:stop])

@@ -22,6 +22,9 @@ from ._mapped import Column, Kind, columns_of
 from ._parts import Part, Rows, gathered
 from ._values import Format, Ragged, UndecodableError, batch_values, joined, tensors
 
+# In two shards: to copy them takes less than a window for each shard would.
+_FEW_BATCHES = 8
+
 
 @dataclass(frozen=True)
 class OutputFormat:
@@ -176,16 +179,18 @@ def gather(
         sample_ids: The samples.
         index: Knows their shards.
         open_shard: Opens one of these.
-        size: Rows of a batch, of which samples at a constant distance need not come all, but whole ones: without
-            the next shard they are views of one, and nothing is copied.
+        size: Rows of a batch. Of samples at a constant distance fewer may come then, whole batches: those that
+            are in one shard are views of it, and not copied, unless shards hold only a few batches.
     """
     order = None
     rows: Sequence[Rows]
     if step := _step(sample_ids):
         if size is not None:
-            end = index.shard_bounds[index.shards_of(sample_ids[:1]) + 1]
-            here = int(np.searchsorted(sample_ids, end)[0])
-            sample_ids = sample_ids[: max(here // size, 1) * size]
+            shard_id = int(index.shards_of(sample_ids[:1])[0])
+            next_ends = index.shard_bounds[shard_id + 1 : shard_id + 3]
+            ends = np.searchsorted(sample_ids, next_ends).tolist()
+            if ends[-1] >= _FEW_BATCHES * size:
+                sample_ids = sample_ids[: max(ends[0] // size, 1) * size]
         shard_ids, rows = _runs(int(sample_ids[0]), int(sample_ids[-1]), step, index)
     else:
         all_ids = index.shards_of(sample_ids)
@@ -220,9 +225,8 @@ def _runs(first: int, last: int, step: int, index: ShardIndex) -> tuple[list[int
 
 def _window(sources: Sequence[tuple[Shard, Rows]], order: Int64 | None) -> Window:
     """Return rows of some shards; ``order`` says which row of the window each is, None for that they come in."""
-    has_one_layout = (
-        len({id(shard.layout) for shard, _ in sources}) == 1
-    )  # equal ones are one object
+    # Equal layouts are one object.
+    has_one_layout = len({id(shard.layout) for shard, _ in sources}) == 1
     if has_one_layout and order is None:
         return Window([gathered(sources, None)])
     if has_one_layout:
