@@ -1,8 +1,8 @@
 """Datasets where users have them: on a FUSE mount and in an S3 store that answer late.
 
 In ``benchmarks.run`` they are the group ``far``. Every reader is a process of its own that finds every cache cold:
-the mount is mounted anew for each, the directory for its copies is new. The store's server and the mount's take
-their part of the machine's cores, from all alike.
+the mount is mounted anew for each, the directory for its copies is new, the files of the local disk are not in memory.
+The store's server and the mount's take their part of the machine's cores, from all alike.
 """
 
 from __future__ import annotations
@@ -262,7 +262,9 @@ def _run(key: tuple[str, str], sizes: Far, near: Path, store: Any, samples: _Sam
             own = stack.enter_context(tempfile.TemporaryDirectory(prefix="far-copies-"))
             environment = {**os.environ, "TMPDIR": own}
             where, counter = str(near), ""
-            if place == MOUNT:
+            if place == DISK:
+                _drop_from_memory(near)
+            elif place == MOUNT:
                 where = counter = os.path.join(own, "mounted")
                 stack.enter_context(
                     far_mount(
@@ -284,6 +286,18 @@ def _run(key: tuple[str, str], sizes: Far, near: Path, store: Any, samples: _Sam
             samples.repeated[key] = samples.repeated.get(key, 0) + repeats
             return
     raise RuntimeError(f"{reader}, {place}: no complete epoch:\n{errors}")
+
+
+def _drop_from_memory(directory: Path) -> None:
+    """Have files come from the disk, as users' do in a first epoch.
+
+    As they were written, each at once, Linux may have them in pages of 2 MiB, in which nothing is that comes from a disk
+    or from elsewhere: an epoch in any order takes a tenth less time then, one in order a third of the time.
+    """
+    for path in directory.rglob("*.*"):
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def _measurements(samples: _Samples, settings: Settings) -> list[Measurement]:
