@@ -27,6 +27,14 @@ def best_hash(hashes: Mapping[str, str]) -> str | None:
     return min(known, key=lambda name: not name.startswith("xxh")) if known else None
 
 
+def differing_hash(hashes: Mapping[str, str], data: Any) -> tuple[str, str] | None:
+    """Return which hash bytes should have and which they have, if these differ; the one that is cheapest is looked at."""
+    name = best_hash(hashes)
+    if name is None or (found := codecs.digest(name, data)) == hashes[name]:
+        return None
+    return f"{name} {hashes[name]}", found
+
+
 def check_hash(path: str, hashes: Mapping[str, str], data: Any, status: os.stat_result) -> None:
     """Check a file's hash, unless this process has found the same file to have the same hash before.
 
@@ -42,9 +50,8 @@ def check_hash(path: str, hashes: Mapping[str, str], data: Any, status: os.stat_
     name = best_hash(hashes)
     if name is None or _seen.get(path) == _state(name, hashes, status):
         return
-    digest = codecs.digest(name, data)
-    if digest != hashes[name]:
-        raise ShardCorruptedError.because(path, f"{name} {hashes[name]}", digest)
+    if differing := differing_hash(hashes, data):
+        raise ShardCorruptedError.because(path, *differing)
     note_hash(path, hashes, status)
 
 

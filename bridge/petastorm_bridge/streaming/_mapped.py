@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from petastorm_bridge._sources._far.fetch import Extent, Fetch
 from petastorm_bridge._sources._far.stores import MountStore
 from petastorm_bridge.mds.access import is_mapped, load
-from petastorm_bridge.mds.codecs import digest
 from petastorm_bridge.mds.files import open_regular
 from petastorm_bridge.mds.layout import ShardLayout
 from petastorm_bridge.mds.shard import Shard
@@ -22,6 +21,7 @@ from petastorm_bridge.mds.verified import (
     check_hash,
     check_size,
     checked_bytes,
+    differing_hash,
     mark,
     marks_of,
     replaced,
@@ -78,8 +78,8 @@ def check_file(reader: Any) -> None:
     noted, current = getattr(reader, "noted", None), mark(status)
     if noted is None or noted == current:
         return
-    name, hashes = best_hash(reader.raw_data.hashes), reader.raw_data.hashes
-    if name is None or digest(name, load(path, mapped=False)[0]) != hashes[name]:
+    hashes = reader.raw_data.hashes
+    if best_hash(hashes) is None or differing_hash(hashes, load(path, mapped=False)[0]):
         raise replaced(path)
     reader.noted = current
 

@@ -20,10 +20,9 @@ import numpy.typing as npt
 
 from petastorm_bridge._workers.threads import Threads
 from petastorm_bridge.fs_utils import masked, without_secrets
-from petastorm_bridge.mds import codecs
 from petastorm_bridge.mds.access import load
 from petastorm_bridge.mds.errors import DatasetError
-from petastorm_bridge.mds.verified import best_hash
+from petastorm_bridge.mds.verified import differing_hash
 
 from . import limits
 from .errors import GivenUpError, RemoteError, attempted, explain, explained, mismatch
@@ -276,12 +275,8 @@ class Fetch:
 
     def _check(self, data: Bytes) -> None:
         """Raise FetchedShardError if the bytes, which are as many as they should, are not what the index says."""
-        hashes = self.extent.hashes
-        name = best_hash(hashes)
-        if name is not None and len(data):
-            digest = codecs.digest(name, data)
-            if digest != hashes[name]:
-                raise mismatch(self.extent.url, f"{name} {hashes[name]}", digest)
+        if differing := differing_hash(self.extent.hashes, data):
+            raise mismatch(self.extent.url, *differing)
 
 
 def _starts(store: Store, size: int, beginning: int) -> tuple[int, list[int]]:
