@@ -10,7 +10,7 @@ import pytest
 
 import petastorm_bridge
 from petastorm_bridge._sources.unfinished import MARKER_NAME
-from petastorm_bridge.mds.dataset import INDEX_NAME
+from petastorm_bridge.mds.entry import INDEX_NAME
 from petastorm_bridge.mds.schema import SIDECAR_NAME
 from petastorm_bridge.spark._directory import dataset, deletion
 from petastorm_bridge.spark._directory import store as _store

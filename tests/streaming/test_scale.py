@@ -13,7 +13,7 @@ from streaming.base.spanner import Spanner
 from streaming_oracle import write_shards
 
 from petastorm_bridge import make_batch_reader
-from petastorm_bridge.mds.dataset import _parsed, read_index
+from petastorm_bridge.mds.dataset import _parsed, open_dataset
 from petastorm_bridge.pytorch import DataLoader
 from petastorm_bridge.streaming import (
     ColumnarStreamingDataset,
@@ -52,7 +52,7 @@ def mapped(directory):
 
 def own_loader(directory):
     loader = DataLoader(make_batch_reader(directory.as_uri(), num_epochs=1), batch_size=1024)
-    return loader, sum(shard.samples for shard in read_index(str(directory)))
+    return loader, sum(shard.samples for shard in open_dataset(str(directory)).shards)
 
 
 def cost(directory, opened):

@@ -6,15 +6,14 @@ import contextlib
 import functools
 import hashlib
 import os
-import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from petastorm_bridge._blocks.columns import Column
 from petastorm_bridge.fs_utils import masked
-from petastorm_bridge.mds.dataset import INDEX_NAME, open_dataset, read_index
-from petastorm_bridge.mds.entry import ShardEntry, check_folders
-from petastorm_bridge.mds.errors import DatasetError, DatasetNotFoundError, ShardCorruptedError
+from petastorm_bridge.mds.dataset import open_dataset, read_index
+from petastorm_bridge.mds.entry import INDEX_NAME, ShardEntry, check_folders
+from petastorm_bridge.mds.errors import DatasetNotFoundError, ShardCorruptedError
 from petastorm_bridge.mds.files import write_whole
 from petastorm_bridge.mds.schema import SIDECAR_NAME
 from petastorm_bridge.mds.shard import Rows, Shard
@@ -127,33 +126,25 @@ def _copies_of(url: str, store: Store, settings: CacheSettings | None) -> Copies
     Without hashes in the index a copied shard cannot be told from one of another dataset with the
     same sizes, so its directory is not shared.
     """
-    with tempfile.TemporaryDirectory(prefix="petastorm-bridge-index-") as incoming:
 
-        def fetch(name: str) -> None:
-            extent = Extent(f"{url}/{name}", name, UNKNOWN_SIZE)
-            Fetch(store, extent).to_file(os.path.join(incoming, name))
+    def fetch(name: str) -> bytes:
+        return Fetch(store, Extent(f"{url}/{name}", name, UNKNOWN_SIZE)).to_memory().tobytes()
 
-        with ThreadPoolExecutor(1) as executor:  # each takes a few requests one after the other
-            fetching = executor.submit(fetch, SIDECAR_NAME)
-            fetch(INDEX_NAME)
-            # Some stores answer "forbidden" where they may not say that there is nothing.
-            with contextlib.suppress(DatasetNotFoundError, PermissionError):
-                fetching.result()
-        try:
-            shards = read_index(incoming)
-        except DatasetError as error:  # which names the copy
-            raise DatasetError(
-                f"The index of {masked(url)} cannot be used: {masked(str(error))}"
-            ) from error
-        is_private = not all(entry.stored["hashes"] for entry in shards)
-        names = (INDEX_NAME, SIDECAR_NAME)
-        contents = {name: _content(os.path.join(incoming, name)) for name in names}
-    name = hashlib.sha256(b"\0".join(text or b"" for text in contents.values())).hexdigest()[:32]
+    sidecar = b""
+    with ThreadPoolExecutor(1) as executor:  # each takes a few requests one after the other
+        fetching = executor.submit(fetch, SIDECAR_NAME)
+        index = fetch(INDEX_NAME)
+        # Some stores answer "forbidden" where they may not say that there is nothing.
+        with contextlib.suppress(DatasetNotFoundError, PermissionError):
+            sidecar = fetching.result()
+    shards = read_index(index, masked(f"{url}/{INDEX_NAME}"))
+    is_private = not all(entry.stored["hashes"] for entry in shards)
+    name = hashlib.sha256(b"\0".join([index, sidecar])).hexdigest()[:32]
     copies = Copies(name, is_private=is_private, settings=settings)
     check_folders(copies.path, (name for entry in shards for name in entry.basenames))
-    for name, text in reversed(contents.items()):
+    for name, text in ((SIDECAR_NAME, sidecar), (INDEX_NAME, index)):
         path = os.path.join(copies.path, name)
-        if text is not None and _content(path) != text:
+        if text and _content(path) != text:
             write_whole(path, [text])
     return copies
 

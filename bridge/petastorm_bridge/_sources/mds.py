@@ -13,9 +13,9 @@ from petastorm_bridge._blocks.columns import Column, NullFacts, present
 from petastorm_bridge.fs_utils import masked
 from petastorm_bridge.mds.access import is_mapped
 from petastorm_bridge.mds.codecs import EXTENSIONS
-from petastorm_bridge.mds.dataset import INDEX_NAME, MdsDataset
+from petastorm_bridge.mds.dataset import MdsDataset
 from petastorm_bridge.mds.decode import column_array, column_view
-from petastorm_bridge.mds.entry import ShardEntry
+from petastorm_bridge.mds.entry import INDEX_NAME, ShardEntry
 from petastorm_bridge.mds.errors import DatasetError
 from petastorm_bridge.mds.schema import Field
 from petastorm_bridge.mds.shard import Rows, Shard, open_shard

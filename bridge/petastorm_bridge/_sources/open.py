@@ -14,7 +14,8 @@ from pyarrow import fs
 from petastorm_bridge import fs_utils
 from petastorm_bridge.fs_utils import masked, without_secrets
 from petastorm_bridge.mds.access import is_mapped
-from petastorm_bridge.mds.dataset import INDEX_NAME, open_dataset
+from petastorm_bridge.mds.dataset import open_dataset
+from petastorm_bridge.mds.entry import INDEX_NAME
 from petastorm_bridge.mds.errors import DatasetError, DatasetNotFoundError
 
 from ._far.copies import CacheSettings

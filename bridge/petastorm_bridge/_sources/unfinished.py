@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from petastorm_bridge.fs_utils import masked
-from petastorm_bridge.mds.dataset import INDEX_NAME
+from petastorm_bridge.mds.entry import INDEX_NAME
 
 # The first file that a conversion writes; the last one is the index.
 MARKER_NAME = "_petastorm_bridge_cache.json"

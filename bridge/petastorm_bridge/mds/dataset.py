@@ -23,8 +23,6 @@ from .shard import Shard, open_shard
 from .types import fixed_encoding
 from .verified import FileMark, best_hash, mark_of, marks_of
 
-__all__ = ["INDEX_NAME", "MdsDataset", "open_dataset", "read_index"]
-
 # Encodings without a column type of their own (images, JSON, pickles …) are their raw bytes;
 # nothing is ever unpickled.
 _VARIABLE_TYPES = {
@@ -57,23 +55,11 @@ class MdsDataset:
         return marks_of(self.directory, names)
 
 
-def read_index(directory: str) -> tuple[ShardEntry, ...]:
-    """Return the shards that the index of a local directory lists; opens no other file.
-
-    Raises:
-        DatasetNotFoundError: There is no ``index.json``.
-        DatasetError: It cannot be used.
-    """
-    path = os.path.join(os.path.abspath(directory), INDEX_NAME)
-    try:
-        with open_regular(path) as file, paused_collector():
-            shards = parse_index(file.read(), path)["shards"]
-            entries = tuple(ShardEntry.from_json(obj, path) for obj in shards)
-    except FileNotFoundError as error:
-        raise DatasetNotFoundError(
-            f"No MDS dataset at {directory}: {INDEX_NAME} is missing. It was deleted, never "
-            "finished, or is not visible here yet."
-        ) from error
+def read_index(text: bytes, path: str) -> tuple[ShardEntry, ...]:
+    """Return the shards that an index lists; DatasetError, which names its path or URL, if it cannot be used."""
+    with paused_collector():
+        shards = parse_index(text, path)["shards"]
+        entries = tuple(ShardEntry.from_json(obj, path) for obj in shards)
     check_file_names((name for entry in entries for name in entry.basenames), path)
     return entries
 
@@ -103,7 +89,15 @@ def _parsed(
     directory: str,
     marks: tuple[FileMark | None, ...],  # noqa: ARG001 - part of the key
 ) -> tuple[tuple[ShardEntry, ...], DatasetSchema | None]:
-    shards = read_index(directory)
+    path = os.path.join(directory, INDEX_NAME)
+    try:
+        with open_regular(path) as file:
+            shards = read_index(file.read(), path)
+    except FileNotFoundError as error:
+        raise DatasetNotFoundError(
+            f"No MDS dataset at {directory}: {INDEX_NAME} is missing. It was deleted, never "
+            "finished, or is not visible here yet."
+        ) from error
     sidecar = os.path.join(directory, SIDECAR_NAME)
     try:
         with open_regular(sidecar) as file:

@@ -17,7 +17,7 @@ from typing import Any
 from petastorm_bridge._workers.threads import each_at_once
 from petastorm_bridge.fs_utils import existing_local_path
 from petastorm_bridge.mds.access import is_far
-from petastorm_bridge.mds.dataset import INDEX_NAME
+from petastorm_bridge.mds.entry import INDEX_NAME
 from petastorm_bridge.spark._session import logger
 
 from .store import store_at

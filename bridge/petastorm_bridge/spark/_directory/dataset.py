@@ -31,8 +31,8 @@ from petastorm_bridge.fs_utils import (
     masked,
 )
 from petastorm_bridge.mds.access import is_far
-from petastorm_bridge.mds.dataset import INDEX_NAME, open_dataset
-from petastorm_bridge.mds.entry import ShardEntry
+from petastorm_bridge.mds.dataset import open_dataset
+from petastorm_bridge.mds.entry import INDEX_NAME, ShardEntry
 from petastorm_bridge.mds.errors import DatasetError
 from petastorm_bridge.reader._rows.store import arrow_filesystem
 from petastorm_bridge.spark._session import (

@@ -17,7 +17,7 @@ from urllib.parse import urlparse
 
 from petastorm_bridge._sources.unfinished import MARKER_NAME
 from petastorm_bridge.fs_utils import FilesystemResolver, get_dataset_path
-from petastorm_bridge.mds.dataset import INDEX_NAME
+from petastorm_bridge.mds.entry import INDEX_NAME
 from petastorm_bridge.mds.schema import SIDECAR_NAME
 
 from .own_files import REMOVALS, marker_text, read_marker, sorted_out

@@ -17,7 +17,8 @@ import pyarrow as pa
 from petastorm_bridge._sources.unfinished import MARKER_NAME
 from petastorm_bridge.fs_utils import masked
 from petastorm_bridge.mds.commit import Rewrite, commit_dataset
-from petastorm_bridge.mds.dataset import INDEX_NAME, MdsDataset
+from petastorm_bridge.mds.dataset import MdsDataset
+from petastorm_bridge.mds.entry import INDEX_NAME
 from petastorm_bridge.mds.schema import SIDECAR_NAME
 from petastorm_bridge.spark import _session
 from petastorm_bridge.spark._directory.dataset import DatasetFiles
