@@ -354,8 +354,8 @@ def test_what_is_no_file_is_refused_at_once(tmp_path, read, name, is_remote):
 @pytest.mark.parametrize(
     ("state", "problem"),
     [
-        (None, "it is None"),
-        ({}, "has no 'epoch'"),
+        (None, "'epoch' is None, not an integer from -1"),
+        ({}, "'epoch' is None"),
         ({"sample_in_epoch": -7}, "'sample_in_epoch' is -7, not an integer from 0"),
         ({"epoch": -2}, "'epoch' is -2"),
         ({"epoch": True}, "'epoch' is True"),

@@ -34,7 +34,13 @@ from ._stream import MappedStream, check_shards, has_copies
 
 # The keys of StreamingDataset.state_dict, and the least number of each; -1 is the epoch before the
 # first one.
-_LEAST = {"epoch": -1, "sample_in_epoch": 0, "num_canonical_nodes": 1, "shuffle_seed": 0}
+_LEAST = {
+    "epoch": -1,
+    "sample_in_epoch": 0,
+    "num_canonical_nodes": 1,
+    "shuffle_seed": 0,
+    "initial_physical_nodes": 1,
+}
 
 
 class StreamingArguments(TypedDict, total=False):
@@ -273,20 +279,11 @@ class MappedDataset(StreamingDataset):
 
 def _check_state(state: Any) -> None:
     """Refuse, with ValueError, what ``state_dict`` does not give, before worker processes find it."""
-    if not isinstance(state, dict):
-        raise _no_state(f"it is {state!r}", state)
     for key, least in _LEAST.items():
-        if key not in state:
-            raise _no_state(f"it has no {key!r}", state)
-        if type(state[key]) is not int or state[key] < least:
-            raise _no_state(f"{key!r} is {state[key]!r}, not an integer from {least} on", state)
-    nodes = state.get("initial_physical_nodes")  # older releases have none
-    if nodes is not None and (type(nodes) is not int or nodes < 1):
-        raise _no_state(f"'initial_physical_nodes' is {nodes!r}", state)
-
-
-def _no_state(problem: str, state: Any) -> ValueError:
-    return ValueError(
-        f"This is no state of a StreamingDataset: {problem} (found {reprlib.repr(state)}). Give load_state_dict "
-        "what state_dict returned."
-    )
+        number = state.get(key) if isinstance(state, dict) else None
+        is_of_older_release = number is None and key == "initial_physical_nodes"
+        if not is_of_older_release and (type(number) is not int or number < least):
+            raise ValueError(
+                f"This is no state of a StreamingDataset: {key!r} is {number!r}, not an integer from {least} on "
+                f"(found {reprlib.repr(state)}). Give load_state_dict what state_dict returned."
+            )
