@@ -221,9 +221,8 @@ def _vector(place: TablePlace, kind: str, name: str, offset: int | None, size: i
         begin = offset or 0
         stored: bytes = stream.read_at(min(size, stream.size()) + 8, begin)
     vector = stored[4:-4]
-    if stored[:4] != size.to_bytes(4, "big") or stored[-4:] != zlib.crc32(vector).to_bytes(
-        4, "big"
-    ):
+    before, behind = (number.to_bytes(4, "big") for number in (size, zlib.crc32(vector)))
+    if stored != before + vector + behind:
         raise ValueError(f"{path} has no deletion vector of {size} bytes at {begin}")
     return vector
 

@@ -192,9 +192,8 @@ def _schema(place: TablePlace, metadata: Any, snapshot: Any) -> Any:
 
 def _columns(metadata: Any, schema: Any) -> list[LiveColumn]:
     mapping = metadata.name_mapping()
-    names = (
-        {} if mapping is None else {entry.field_id: tuple(entry.names) for entry in mapping.root}
-    )
+    entries = () if mapping is None else mapping.root
+    names = {entry.field_id: tuple(entry.names) for entry in entries}
     columns = []
     for field, stored in zip(schema.fields, schema.as_arrow(), strict=True):
         type_ = _small(stored.type)

@@ -105,7 +105,7 @@ def _elements_from_text(text: pa.Array, type_: pa.DataType) -> pa.Array:
     if is_text(type_):
         return text.cast(pa.binary()).cast(type_)  # there and back, because this checks UTF-8
     nulls = text.is_null().to_numpy(zero_copy_only=False) if text.null_count else None
-    filled = (pc.fill_null(text, "") if nulls is not None else text).cast(pa.large_binary())
+    filled = filled_binary(text)
     offsets = byte_offsets(filled)
     data = np.frombuffer(binascii.unhexlify(value_bytes(filled).data), np.uint8)
     binary = binary_from_offsets((offsets - offsets[0]) // 2, data)
