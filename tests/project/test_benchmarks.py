@@ -33,6 +33,8 @@ from benchmarks import (  # noqa: E402 - no package, run from the root
 from benchmarks._command import chosen_groups  # noqa: E402
 from benchmarks._settings import FULL, GROUPS, QUICK, RESULTS  # noqa: E402
 
+from petastorm_bridge.mds.access import file_system_type  # noqa: E402
+
 HAS_PETASTORM = importlib.util.find_spec("petastorm") is not None
 PACKAGES = {"petastorm", "bridge"} if HAS_PETASTORM else {"bridge"}
 # These start processes of their own for each figure, one of them in an environment of its own, or race like one that is
@@ -185,6 +187,25 @@ def test_one_reader_for_all_epochs_has_the_rows_of_each(tmp_path, rows):
     _far_data.write_datasets(tmp_path, sizes, [_far_reader.MDS])
     job = _far_reader.Job("in order, one reader", str(tmp_path), "", rows, 16, epochs=3)
     assert len(_far_reader.measure(job).seconds) == 3
+
+
+def test_local_files_beside_far_ones_come_from_the_disk(tmp_path):
+    path = tmp_path / "mds" / "shard.00000.mds"
+    path.parent.mkdir()
+    path.write_bytes(bytes(1 << 20))
+
+    def is_in_memory():
+        with path.open("rb") as file:
+            try:
+                return os.preadv(file.fileno(), [bytearray(4096)], 0, os.RWF_NOWAIT) == 4096
+            except BlockingIOError:
+                return False
+
+    if file_system_type(os.stat(path).st_dev) == "tmpfs":
+        pytest.skip("files of a tmpfs are always in memory")
+    assert is_in_memory()
+    far._drop_from_memory(tmp_path)
+    assert not is_in_memory()
 
 
 def test_the_beginning_of_names_stands_for_all_that_begin_so():
