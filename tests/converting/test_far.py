@@ -13,7 +13,7 @@ from datasets import read_table
 from far_mount import far_mount, no_mount_because
 
 from petastorm_bridge import convert
-from petastorm_bridge._sources.unfinished import CONVERSION_NAME
+from petastorm_bridge._sources.parquet_files import CONVERSION_NAME
 from petastorm_bridge.convert import convert_dataset
 from petastorm_bridge.convert._parts import cut_parts
 from petastorm_bridge.convert._work import write_part

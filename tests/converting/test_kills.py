@@ -16,7 +16,7 @@ import pytest
 import warm
 from datasets import read_table
 
-from petastorm_bridge._sources.unfinished import CONVERSION_NAME
+from petastorm_bridge._sources.parquet_files import CONVERSION_NAME
 from petastorm_bridge.convert import _run as run
 from petastorm_bridge.convert import convert_dataset
 from petastorm_bridge.convert._workers import WorkerPool

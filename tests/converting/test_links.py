@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 from datasets import read_table
 
-from petastorm_bridge._sources.unfinished import CONVERSION_NAME
+from petastorm_bridge._sources.parquet_files import CONVERSION_NAME
 from petastorm_bridge.convert import convert_dataset
 from petastorm_bridge.mds.dataset import open_dataset
 

@@ -18,7 +18,7 @@ from datasets import read_table
 from typer.testing import CliRunner
 
 from petastorm_bridge import make_batch_reader
-from petastorm_bridge._sources.unfinished import CONVERSION_NAME
+from petastorm_bridge._sources.parquet_files import CONVERSION_NAME
 from petastorm_bridge.cli import app
 from petastorm_bridge.cli._convert import _bytes
 from petastorm_bridge.cli._convert import convert as convert_command

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from petastorm_bridge._sources.unfinished import CONVERSION_NAME
+from petastorm_bridge._sources.parquet_files import CONVERSION_NAME
 from petastorm_bridge.cli import app
 from petastorm_bridge.convert import convert_dataset
 from petastorm_bridge.convert._workers import SparkPool, results

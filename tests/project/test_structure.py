@@ -30,7 +30,7 @@ ROOMS = {
     """,
     "petastorm_bridge._sources": """
         _far __init__
-        source unfinished parquet_schema parquet_files far_parquet parquet_reading
+        source parquet_schema parquet_files far_parquet parquet_reading
         files_source table_formats live_table delta iceberg
         mds parquet table far_mds open
     """,

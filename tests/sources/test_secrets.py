@@ -9,7 +9,7 @@ import pytest
 from petastorm_bridge import make_batch_reader
 from petastorm_bridge._sources._far.errors import explain
 from petastorm_bridge._sources._far.limits import ATTEMPTS_VARIABLE
-from petastorm_bridge._sources.unfinished import unfinished_text
+from petastorm_bridge._sources.parquet_files import unfinished_text
 from petastorm_bridge.fs_utils import masked, without_secrets
 from petastorm_bridge.spark import SparkDatasetConverter
 from petastorm_bridge.spark._directory import dataset, deletion, urls

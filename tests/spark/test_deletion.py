@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from petastorm_bridge._sources.unfinished import MARKER_NAME
+from petastorm_bridge._sources.parquet_files import MARKER_NAME
 from petastorm_bridge.fs_utils import local_path
 from petastorm_bridge.spark import (
     SparkDatasetConverter,

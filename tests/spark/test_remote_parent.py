@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import petastorm_bridge
-from petastorm_bridge._sources.unfinished import MARKER_NAME
+from petastorm_bridge._sources.parquet_files import MARKER_NAME
 from petastorm_bridge.mds.entry import INDEX_NAME
 from petastorm_bridge.mds.schema import SIDECAR_NAME
 from petastorm_bridge.spark._directory import dataset, deletion

@@ -12,7 +12,7 @@ import fsspec
 import pytest
 
 from petastorm_bridge import make_batch_reader
-from petastorm_bridge._sources.unfinished import MARKER_NAME
+from petastorm_bridge._sources.parquet_files import MARKER_NAME
 from petastorm_bridge.mds.files import write_whole
 from petastorm_bridge.spark import make_spark_converter
 from petastorm_bridge.spark._directory import mounted

@@ -20,9 +20,13 @@ import pyarrow as pa
 from pyarrow import fs
 
 from petastorm_bridge.fs_utils import masked
+from petastorm_bridge.mds.entry import INDEX_NAME
 from petastorm_bridge.mds.errors import DatasetError, DatasetNotFoundError, missing_extra
 
-from .unfinished import CONVERSION_NAME, MARKER_NAME, unfinished_text
+# The first file that a conversion writes into its directory; the last one is the index.
+MARKER_NAME = "_petastorm_bridge_cache.json"
+# The directory of notes that `petastorm-bridge convert` keeps until its dataset is whole.
+CONVERSION_NAME = "_petastorm_bridge_conversion"
 
 
 class LayoutError(DatasetError, ValueError, IndexError):
@@ -135,6 +139,19 @@ _KINDS = {
     fs.FileType.Directory: "a directory",
     fs.FileType.Unknown: "a pipe, a socket or a device",
 }
+
+
+def unfinished_text(directory: str, marker: str = MARKER_NAME) -> str:
+    """Return what to say of a directory that has the marker and no index."""
+    again = (
+        "repeat its `petastorm-bridge convert`, which goes on where it ended"
+        if marker == CONVERSION_NAME
+        else "delete the directory and convert the DataFrame again"
+    )
+    return (
+        f"{masked(directory)} is an unfinished conversion of petastorm-bridge: {INDEX_NAME} is missing. "
+        f"Either a program is still writing it, or the program that began was killed; then {again}."
+    )
 
 
 def _files_of(

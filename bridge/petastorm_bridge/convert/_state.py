@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from petastorm_bridge._sources.unfinished import CONVERSION_NAME
+from petastorm_bridge._sources.parquet_files import CONVERSION_NAME
 from petastorm_bridge._workers.file_lock import fcntl, is_at
 from petastorm_bridge._workers.threads import each_at_once
 from petastorm_bridge.mds.access import is_far

@@ -14,6 +14,7 @@ from urllib.parse import urlparse
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from petastorm_bridge._sources.parquet_files import MARKER_NAME, unfinished_text
 from petastorm_bridge._sources.table import open_table
 from petastorm_bridge._sources.table_formats import (
     find_table,
@@ -21,7 +22,6 @@ from petastorm_bridge._sources.table_formats import (
     url_without_version,
     without_version,
 )
-from petastorm_bridge._sources.unfinished import MARKER_NAME, unfinished_text
 from petastorm_bridge._workers.threads import each_at_once
 from petastorm_bridge.fs_utils import (
     FilesystemResolver,

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
-from petastorm_bridge._sources.unfinished import MARKER_NAME
+from petastorm_bridge._sources.parquet_files import MARKER_NAME
 from petastorm_bridge._workers.file_lock import fcntl
 from petastorm_bridge._workers.threads import each_at_once
 from petastorm_bridge.fs_utils import existing_local_path

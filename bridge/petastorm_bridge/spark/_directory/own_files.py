@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from petastorm_bridge._sources.unfinished import MARKER_NAME
+from petastorm_bridge._sources.parquet_files import MARKER_NAME
 from petastorm_bridge.mds.entry import INDEX_NAME
 from petastorm_bridge.mds.files import final_name
 from petastorm_bridge.mds.schema import SIDECAR_NAME

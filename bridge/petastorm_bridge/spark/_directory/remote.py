@@ -15,7 +15,7 @@ from glob import has_magic
 from typing import Any
 from urllib.parse import urlparse
 
-from petastorm_bridge._sources.unfinished import MARKER_NAME
+from petastorm_bridge._sources.parquet_files import MARKER_NAME
 from petastorm_bridge.fs_utils import FilesystemResolver, get_dataset_path
 from petastorm_bridge.mds.entry import INDEX_NAME
 from petastorm_bridge.mds.schema import SIDECAR_NAME

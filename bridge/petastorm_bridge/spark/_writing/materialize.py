@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from petastorm_bridge._sources.unfinished import MARKER_NAME
+from petastorm_bridge._sources.parquet_files import MARKER_NAME
 from petastorm_bridge.fs_utils import masked
 from petastorm_bridge.mds.commit import Rewrite, commit_dataset
 from petastorm_bridge.mds.dataset import MdsDataset
