@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
+
 import typer
 from rich.console import Console
 
-from benchmarks._settings import GROUPS
+from benchmarks._settings import GROUPS, Far
 
-__all__ = ["chosen_groups", "figure", "wide_console"]
+__all__ = ["FAR_NUMBERS", "chosen_groups", "far_places", "figure", "wide_console"]
+
+# What can be said of far places, and how it is read.
+FAR_NUMBERS = {field.name: type(field.default) for field in fields(Far) if field.name != "dtype"}
 
 _MIN_WIDTH = 132
 
@@ -28,6 +33,25 @@ def chosen_groups(only: str) -> list[str]:
             raise typer.BadParameter(f"{name}: choose from {', '.join(GROUPS)}.")
         groups += meant
     return groups
+
+
+def far_places(text: str, places: Far) -> Far:
+    """Return far places with some numbers replaced: ``name=number``, with commas between them.
+
+    Raises:
+        typer.BadParameter: There is no number of a name, or it is none above zero.
+    """
+    for part in filter(None, map(str.strip, text.split(","))):
+        name, _, value = part.partition("=")
+        try:
+            number = FAR_NUMBERS[name](value)
+        except (KeyError, ValueError) as error:
+            known = ", ".join(f"{each}={kind.__name__}" for each, kind in FAR_NUMBERS.items())
+            raise typer.BadParameter(f"{part}: give some of {known}.") from error
+        if not number > 0:
+            raise typer.BadParameter(f"{part}: must be above 0.")
+        places = replace(places, **{name: number})
+    return places
 
 
 def wide_console() -> Console:

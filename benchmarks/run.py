@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -16,7 +17,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from benchmarks import _codemod, _data, _report
-from benchmarks._command import chosen_groups, wide_console
+from benchmarks._command import FAR_NUMBERS, chosen_groups, far_places, wide_console
 from benchmarks._competitors import GROUP as COMPETITORS
 from benchmarks._competitors import competitors
 from benchmarks._materialise import materialise
@@ -56,10 +57,19 @@ def run(
     directory: Annotated[
         Path | None, typer.Option(help="Where the data go; deleted afterwards.")
     ] = None,
+    places: Annotated[
+        str,
+        typer.Option(
+            "--far", metavar="NAME=NUMBER,…", help=f"Other far places: {', '.join(FAR_NUMBERS)}."
+        ),
+    ] = "",
 ) -> None:
     """Measure the bridge, Petastorm and native streaming side by side, and judge the targets."""
     groups = chosen_groups(only)
     settings = QUICK if quick else FULL
+    if places and record:
+        raise typer.BadParameter("--record is for the sizes that the guide tells; leave out --far.")
+    settings = replace(settings, far=far_places(places, settings.far))
     earlier: list[Measurement] | None = []
     if record:
         json_path = RESULTS

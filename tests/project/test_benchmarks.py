@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import typer
 from PIL import Image
 
 REPOSITORY = Path(__file__).parents[2]
@@ -30,7 +31,7 @@ from benchmarks import (  # noqa: E402 - no package, run from the root
     far,
     run,
 )
-from benchmarks._command import chosen_groups  # noqa: E402
+from benchmarks._command import chosen_groups, far_places  # noqa: E402
 from benchmarks._settings import FULL, GROUPS, QUICK, RESULTS  # noqa: E402
 
 from petastorm_bridge.mds.access import file_system_type  # noqa: E402
@@ -211,6 +212,17 @@ def test_local_files_beside_far_ones_come_from_the_disk(tmp_path):
 def test_the_beginning_of_names_stands_for_all_that_begin_so():
     assert chosen_groups("far,memory") == [*far.GROUPS, "memory"]
     assert chosen_groups("") == list(GROUPS)
+
+
+def test_far_places_can_be_others():
+    assert far_places("", FULL.far) == FULL.far
+    found = far_places("shards=40, mount_seconds=5e-3", FULL.far)
+    assert found == replace(FULL.far, shards=40, mount_seconds=0.005)
+    for wrong in ("shard=4", "shards", "shards=x", "shards=0", "dtype=1", "mount_seconds=nan"):
+        with pytest.raises(typer.BadParameter, match=wrong):
+            far_places(f"rows=100,{wrong}", FULL.far)
+    with pytest.raises(typer.BadParameter, match="leave out --far"):
+        run.run(only="far-mount", record=True, places="shards=40")
 
 
 @pytest.fixture(scope="module")
