@@ -22,6 +22,7 @@ from petastorm_bridge._sources._far.limits import (
 )
 from petastorm_bridge._sources._far.stores import MountStore
 from petastorm_bridge.errors import DatasetError, DatasetNotFoundError
+from petastorm_bridge.mds.schema import SIDECAR_NAME
 from petastorm_bridge.pytorch import BatchedDataLoader
 
 pytestmark = [
@@ -88,6 +89,16 @@ def test_opening_again_takes_what_reading_a_file_takes(mount):
         chains.append(mount.counts()["in_sequence"])
     # The names of the directory and of a file in it, opening that, its content; the sidecar comes beside the index.
     assert min(chains) <= 4
+
+
+def test_an_empty_sidecar_is_a_damaged_one(tmp_path):
+    """Without a sidecar columns would have the types that their encodings tell, and none nulls."""
+    data = write_numbers(tmp_path / "behind" / "data", 10, 1, 4)
+    (data / SIDECAR_NAME).write_bytes(b"")
+    with far_mount(tmp_path / "behind", tmp_path / "far", seconds=0.001, bandwidth=1e9) as mount:
+        for place in (data, mount.path / "data"):
+            with pytest.raises(DatasetError, match=f"{SIDECAR_NAME} cannot be used"):
+                make_batch_reader(f"file://{place}")
 
 
 def test_without_room_each_epoch_is_fetched_anew(mount, monkeypatch, cache, caplog):

@@ -130,7 +130,7 @@ def _copies_of(url: str, store: Store, settings: CacheSettings | None) -> Copies
     def fetch(name: str) -> bytes:
         return Fetch(store, Extent(f"{url}/{name}", name, UNKNOWN_SIZE)).to_memory().tobytes()
 
-    sidecar = b""
+    sidecar = None
     with ThreadPoolExecutor(1) as executor:  # each takes a few requests one after the other
         fetching = executor.submit(fetch, SIDECAR_NAME)
         index = fetch(INDEX_NAME)
@@ -139,12 +139,12 @@ def _copies_of(url: str, store: Store, settings: CacheSettings | None) -> Copies
             sidecar = fetching.result()
     shards = read_index(index, masked(f"{url}/{INDEX_NAME}"))
     is_private = not all(entry.stored["hashes"] for entry in shards)
-    name = hashlib.sha256(b"\0".join([index, sidecar])).hexdigest()[:32]
+    name = hashlib.sha256(b"\0".join([index, sidecar or b""])).hexdigest()[:32]
     copies = Copies(name, is_private=is_private, settings=settings)
     check_folders(copies.path, (name for entry in shards for name in entry.basenames))
     for name, text in ((SIDECAR_NAME, sidecar), (INDEX_NAME, index)):
         path = os.path.join(copies.path, name)
-        if text and _content(path) != text:
+        if text is not None and _content(path) != text:
             write_whole(path, [text])
     return copies
 
