@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import typer
 from rich.console import Console
@@ -12,7 +12,7 @@ from benchmarks._settings import GROUPS, Far
 __all__ = ["FAR_NUMBERS", "chosen_groups", "far_places", "figure", "wide_console"]
 
 # What can be said of far places, and how it is read.
-FAR_NUMBERS = {field.name: type(field.default) for field in fields(Far) if field.name != "dtype"}
+FAR_NUMBERS = {name: type(value) for name, value in vars(Far()).items() if name != "dtype"}
 
 _MIN_WIDTH = 132
 
