@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import typer
@@ -39,7 +40,7 @@ def far_places(text: str, places: Far) -> Far:
     """Return far places with some numbers replaced: ``name=number``, with commas between them.
 
     Raises:
-        typer.BadParameter: There is no number of a name, or it is none above zero.
+        typer.BadParameter: There is no number of a name, or it is none above zero; or more shards than rows.
     """
     for part in filter(None, map(str.strip, text.split(","))):
         name, _, value = part.partition("=")
@@ -48,9 +49,11 @@ def far_places(text: str, places: Far) -> Far:
         except (KeyError, ValueError) as error:
             known = ", ".join(f"{each}={kind.__name__}" for each, kind in FAR_NUMBERS.items())
             raise typer.BadParameter(f"{part}: give some of {known}.") from error
-        if not number > 0:
-            raise typer.BadParameter(f"{part}: must be above 0.")
+        if not 0 < number < math.inf:
+            raise typer.BadParameter(f"{part}: must be a number above 0.")
         places = replace(places, **{name: number})
+    if places.shards > places.rows:
+        raise typer.BadParameter(f"{places.shards} shards of {places.rows} rows: each needs one.")
     return places
 
 

@@ -188,7 +188,7 @@ def _read_large(settings: Settings) -> list[Measurement]:
 def _later(group: str, samples: _Samples, sizes: Far) -> Iterator[Measurement]:
     """Make figures of later epochs, and of those of a local disk with the index from elsewhere."""
     megabytes = sizes.rows * sizes.row_bytes / 1e6
-    # Of several, as many take less than a tenth of a second.
+    # The median of several: one may take less than a tenth of a second.
     found = {
         key: [statistics.median(one.seconds[1:] or one.seconds) for one in each]
         for key, each in samples.found.items()
@@ -297,8 +297,8 @@ def _run(key: tuple[str, str], sizes: Far, near: Path, store: Any, samples: _Sam
 def _drop_from_memory(directory: Path) -> None:
     """Have files come from the disk, as users' do in a first epoch.
 
-    As they were written, each at once, Linux may have them in pages of 2 MiB, in which nothing is that comes from a disk
-    or from elsewhere: an epoch in any order takes a tenth less time then, one in order a third of the time.
+    What a program writes at once, recent Linux keeps in pages of 2 MiB; what it reads from a disk or fetches, in smaller
+    ones. From large pages a shuffled epoch takes a tenth less time, and one in order a third of the time.
     """
     for path in directory.rglob("*.*"):
         with path.open("rb") as file:

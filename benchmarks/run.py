@@ -69,6 +69,8 @@ def run(
     settings = QUICK if quick else FULL
     if places and record:
         raise typer.BadParameter("--record is for the sizes that the guide tells; leave out --far.")
+    if places and set(groups).isdisjoint(FAR):
+        raise typer.BadParameter(f"--far is for some of: {', '.join(FAR)}.")
     settings = replace(settings, far=far_places(places, settings.far))
     earlier: list[Measurement] | None = []
     if record:

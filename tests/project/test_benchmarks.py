@@ -218,9 +218,21 @@ def test_far_places_can_be_others():
     assert far_places("", FULL.far) == FULL.far
     found = far_places("shards=40, mount_seconds=5e-3", FULL.far)
     assert found == replace(FULL.far, shards=40, mount_seconds=0.005)
-    for wrong in ("shard=4", "shards", "shards=x", "shards=0", "dtype=1", "mount_seconds=nan"):
+    for wrong in (
+        "shard=4",
+        "shards",
+        "shards=x",
+        "shards=0",
+        "dtype=1",
+        "mount_seconds=nan",
+        "mount_seconds=inf",
+    ):
         with pytest.raises(typer.BadParameter, match=wrong):
             far_places(f"rows=100,{wrong}", FULL.far)
+    with pytest.raises(typer.BadParameter, match="40 shards of 39 rows"):
+        far_places("shards=40,rows=39", FULL.far)
+    with pytest.raises(typer.BadParameter, match="--far is for some of: far-mount"):
+        run.run(only="memory", places="shards=4")
     with pytest.raises(typer.BadParameter, match="leave out --far"):
         run.run(only="far-mount", record=True, places="shards=40")
 
