@@ -154,16 +154,35 @@ class NotingStore(MountStore):
 
 
 @pytest.mark.parametrize("beginning", [0, 128 << 10, 1536 << 10, 2 << 20, 3 << 20])
-def test_ranges_behind_a_beginning_start_at_multiples_of_their_size(beginning, tmp_path):
-    """Where they met amid pages that Linux keeps as one, a mount was asked for some of them twice."""
+@pytest.mark.parametrize(
+    ("busy", "each"), [(16, 1 << 20), (10, 1 << 20), (9, 512 << 10), (0, 256 << 10)]
+)
+def test_ranges_are_smaller_where_requests_are_free(beginning, busy, each, tmp_path):
+    """Behind a beginning they start at multiples of their size.
+
+    Where they met amid pages that Linux keeps as one, a mount was asked for some of them twice.
+    """
     content = np.random.default_rng(0).bytes((5 << 20) + 7)
     (tmp_path / "file").write_bytes(content)
     store, extent = NotingStore(), Extent(str(tmp_path / "file"), "file", len(content))
+    assert (store.range_bytes, _requests.most) == (1 << 20, 16)
+    go_on = threading.Event()
+    held = [_requests.submit(lambda: go_on.wait(30)) for _ in range(busy)]
+    while len(_requests._crew.at_work) < busy:
+        time.sleep(0.001)
     fetch = Fetch(store, extent, beginning)
-    assert bytes(fetch.to_memory()) == content
+    with ThreadPoolExecutor() as pool:
+        fetching = pool.submit(fetch.to_memory)
+        if busy == _requests.most:
+            while not _requests._crew.waiting:
+                time.sleep(0.001)
+            go_on.set()
+        assert bytes(fetching.result(30)) == content
+    go_on.set()
+    assert all(future.result(30) for future in held)
     assert content[:beginning] == (bytes(fetch.beginning.result()) if beginning else b"")
     answers = [*range(0, beginning, store.answer_bytes)]
-    multiples = [start for start in range(0, len(content), store.range_bytes) if start >= beginning]
+    multiples = [start for start in range(0, len(content), each) if start >= beginning]
     between = [beginning] if beginning not in multiples else []
     assert sorted(start for start, _ in store.ranges) == [*answers, *between, *multiples]
 

@@ -51,6 +51,23 @@ def test_a_thread_starts_only_where_none_is_idle(no_leaks):
     assert len(names) == 1
 
 
+def test_free_says_how_many_more_calls_would_begin():
+    threads, meeting, go = Threads("test", 3), threading.Barrier(3), threading.Event()
+    assert threads.free == 3
+    futures = [threads.submit(lambda: (meeting.wait(20), go.wait(20))) for _ in range(2)]
+    assert threads.free == 1  # whether they have begun or not
+    meeting.wait(20)
+    assert threads.free == 1
+    futures += [threads.submit(lambda: go.wait(20)) for _ in range(2)]
+    assert threads.free == 0
+    go.set()
+    for future in futures:
+        future.result(20)
+    while threads.free < 3:  # a call is at work a moment longer than its result takes
+        time.sleep(0.001)
+    threads.close()
+
+
 def test_one_more_is_allowed_where_something_waits():
     threads, meeting = Threads("test", 1), threading.Barrier(2)
     futures = [threads.submit(lambda: meeting.wait(20)) for _ in range(2)]

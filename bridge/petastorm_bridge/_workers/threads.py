@@ -109,6 +109,12 @@ class Threads:
         """When a call ended last, in seconds of ``time.monotonic``."""
         return self._crew.progress
 
+    @property
+    def free(self) -> int:
+        """How many more calls would begin at once."""
+        with self._crew.changed:
+            return max(0, self.most - len(self._crew.at_work) - len(self._crew.waiting))
+
     def submit(
         self, call: Callable[[], _Result], about: Any = None, priority: int = 0
     ) -> Future[_Result]:

@@ -232,7 +232,7 @@ class Fetch:
             if end != stop:
                 raise mismatch(url, f"{size} bytes", "more" if end > stop else f"{end}")
 
-        answers, starts = _starts(store, size, len(first))
+        answers, starts = _starts(store, size, len(first), _requests.free)
         requests = [
             _requests.submit(functools.partial(read, start, stop), priority=self._priority)
             for start, stop in itertools.pairwise([*starts, size])
@@ -279,15 +279,22 @@ class Fetch:
             raise mismatch(self.extent.url, *differing)
 
 
-def _starts(store: Store, size: int, beginning: int) -> tuple[int, list[int]]:
-    """Return where to begin ranges of so many bytes, and how many of them bring the first bytes, each in one answer."""
+def _starts(store: Store, size: int, beginning: int, free: int) -> tuple[int, list[int]]:
+    """Return where to begin ranges of so many bytes, and how many of them bring the first bytes, each in one answer.
+
+    Where fewer ranges than requests are ``free``, they are smaller: of one shard that is waited for as of the first of
+    many, each slot for a request has something to do.
+    """
     assert store.range_bytes is not None
+    each = store.range_bytes
+    while each > store.answer_bytes and -(-size // each) < free:
+        each //= 2
     answers = range(0, beginning, store.answer_bytes)
     # The others begin at multiples of their size: where two ranges meet amid pages that Linux keeps as one, it may ask
     # a mount for some of them twice.
-    aligned = -(-beginning // store.range_bytes) * store.range_bytes
-    between = range(beginning, min(aligned, size), store.range_bytes)
-    return len(answers), [*answers, *between, *range(aligned, size, store.range_bytes)]
+    aligned = -(-beginning // each) * each
+    between = range(beginning, min(aligned, size), each)
+    return len(answers), [*answers, *between, *range(aligned, size, each)]
 
 
 def _remove(path: str) -> None:
