@@ -348,6 +348,16 @@ class TestTheLocalDisk:
         assert caplog.text.count("is fetched again, because there is no room for a copy of it") == 1
         assert not list(small_disk.rglob("*.part"))
 
+    def test_fills_up_with_small_files(self, tmp_path, small_disk, monkeypatch):
+        monkeypatch.setattr(
+            "petastorm_bridge._sources._far.copies.Copies.has_room", lambda *_: True
+        )
+        write_numbers(tmp_path / "behind" / "data", 200, 10, WIDTH)  # of 0.8 MB
+        with far_mount(tmp_path / "behind", tmp_path / "few", seconds=0.001) as mount:
+            assert ids_of(url(mount), num_epochs=2) == [*range(2000)] * 2
+        assert 4 < len(list(small_disk.rglob("*.mds"))) < 8
+        assert not list(small_disk.rglob("*.part"))
+
     def test_is_read_only_from_the_beginning(self, mount, small_disk):
         os.system(f"mount -o remount,ro {small_disk}")
         with pytest.raises(

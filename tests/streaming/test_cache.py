@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from datasets import write_dataset
+from filelock import FileLock
 from streaming import Stream, StreamingDataLoader
 from streaming_oracle import (
     FIXED,
@@ -27,6 +28,7 @@ from torch.utils.data import DataLoader
 
 from petastorm_bridge.mds.errors import ShardCorruptedError
 from petastorm_bridge.streaming import ColumnarStreamingDataset, MappedStreamingDataset
+from petastorm_bridge.streaming._fetching import CacheLock
 
 pytestmark = [
     pytest.mark.modern,
@@ -128,10 +130,16 @@ def test_threads_take_turns_with_the_cache(tmp_path):
     assert dataset._cache_filelock is lock
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(dataset.prepare_shard, range(8), timeout=60))
-        with lock:
-            waiting = threads.submit(dataset.evict_shard, 7)
-            assert wait([waiting], 0.2).not_done
-        waiting.result(60)
+        looks = []
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(CacheLock, "_acquire", lambda each: looks.append(FileLock._acquire(each)))
+            with lock, lock:  # as often as it acquires it
+                held = len(looks)
+                waiting = threads.submit(dataset.evict_shard, 7)
+                assert wait([waiting], 0.2).not_done
+                assert len(looks) == held == 1
+            waiting.result(60)
+            assert len(looks) > 1
     assert pickle.loads(pickle.dumps(dataset))._cache_filelock is not lock
 
 
