@@ -146,6 +146,7 @@ class Settings:
         growth_files: Parquet files of ten rows; likewise.
         growth_shards: shards of four rows; likewise.
         far: the races over far places.
+        far_rounds: rounds of these; epochs of a tenth of a second scatter.
         notebook_images: JPEG images, of 16 kB each, that the notebook trains on.
     """
 
@@ -189,6 +190,7 @@ class Settings:
     growth_files: int = 1_600
     growth_shards: int = 2_000
     far: Far = Far()
+    far_rounds: int = 5
     notebook_images: int = 3_000
 
 
@@ -229,5 +231,6 @@ QUICK = Settings(
         mount_seconds=0.001,
         store_seconds=0.001,
     ),
+    far_rounds=1,
     notebook_images=400,
 )

@@ -173,7 +173,7 @@ def why_skipped(group: str) -> str | None:
 
 @functools.lru_cache(maxsize=1)  # for all races but one
 def _read(settings: Settings) -> list[Measurement]:
-    samples = _sampled(settings.far, settings.slow_rounds, _READERS, (MDS, PARQUET, WIDE))
+    samples = _sampled(settings.far, settings.far_rounds, _READERS, (MDS, PARQUET, WIDE))
     return _measurements(samples, settings)
 
 
@@ -181,7 +181,7 @@ def _read(settings: Settings) -> list[Measurement]:
 def _read_large(settings: Settings) -> list[Measurement]:
     """Read later epochs of more rows."""
     sizes = _grown(settings.far)
-    samples = _sampled(sizes, settings.slow_rounds, _AGAIN_LARGE, (MDS,))
+    samples = _sampled(sizes, settings.far_rounds, _AGAIN_LARGE, (MDS,))
     return list(_later(LATER_LARGE, samples, sizes))
 
 
@@ -308,7 +308,7 @@ def _drop_from_memory(directory: Path) -> None:
 
 def _measurements(samples: _Samples, settings: Settings) -> list[Measurement]:
     """Make figures of what the processes found."""
-    sizes, rounds = settings.far, settings.slow_rounds
+    sizes, rounds = settings.far, settings.far_rounds
     megabytes = sizes.rows * sizes.row_bytes / 1e6
     measured = []
 
@@ -350,11 +350,11 @@ def _sorted(found: dict[tuple[str, str], Any]) -> list[tuple[str, str]]:
 
 
 def _written(settings: Settings) -> list[Measurement]:
-    return _wrote(WRITING, settings.far, WRITTEN, settings.slow_rounds)
+    return _wrote(WRITING, settings.far, WRITTEN, settings.far_rounds)
 
 
 def _written_large(settings: Settings) -> list[Measurement]:
-    return _wrote(WRITING_LARGE, _grown(settings.far), _WRITTEN_LARGE, settings.slow_rounds)
+    return _wrote(WRITING_LARGE, _grown(settings.far), _WRITTEN_LARGE, settings.far_rounds)
 
 
 def _wrote(group: str, sizes: Far, writers: Iterable[str], rounds: int) -> list[Measurement]:
@@ -408,7 +408,7 @@ def _trained(settings: Settings) -> list[Measurement]:
     with tempfile.TemporaryDirectory(prefix="far-") as work:
         write_images(Path(work), settings.notebook_images)
         order = np.random.default_rng(SEED)
-        for _ in range(settings.slow_rounds):
+        for _ in range(settings.far_rounds):
             for form in order.permutation(forms).tolist():
                 found = _notebook(form, work, settings.far)
                 rows.add(found["rows"])

@@ -344,7 +344,7 @@ def test_a_quick_run_reports_rows_and_samples(quick_run):
     }
     for one in report["measurements"]:
         assert one["rows"] in sizes.get(one["group"], {QUICK.rows, QUICK.native_rows})
-        assert len(one["samples"]) == QUICK.rounds == QUICK.slow_rounds
+        assert len(one["samples"]) == QUICK.rounds == QUICK.slow_rounds == QUICK.far_rounds
         assert one["min"] <= one["median"] <= one["max"]
     assert report["settings"]["rows"] == QUICK.rows
     assert report["environment"]["versions"]["torch"]
