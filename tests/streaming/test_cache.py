@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from datasets import write_dataset
 from filelock import FileLock
+from forks import in_fork
 from streaming import Stream, StreamingDataLoader
 from streaming_oracle import (
     FIXED,
@@ -140,6 +141,8 @@ def test_threads_take_turns_with_the_cache(tmp_path):
                 assert len(looks) == held == 1
             waiting.result(60)
             assert len(looks) > 1
+        with lock:  # a fork has no thread that lets go of it
+            assert in_fork(lambda: dataset._cache_filelock is not lock) == "True"
     assert pickle.loads(pickle.dumps(dataset))._cache_filelock is not lock
 
 

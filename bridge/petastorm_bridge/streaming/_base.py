@@ -157,7 +157,8 @@ class MappedDataset(StreamingDataset):
 
     @property
     def _cache_filelock(self) -> Any:
-        """What streaming locks the cache with."""
+        """What streaming locks the cache with, in this process."""
+        self._leave_locks()
         return self._cache_lock
 
     @_cache_filelock.setter
@@ -167,9 +168,9 @@ class MappedDataset(StreamingDataset):
     def _leave_locks(self) -> None:
         """Forget the locks of the process that this one was forked from: they are of no use here."""
         if self._process != os.getpid():
-            self._process = os.getpid()
             self.__dict__.pop("_cache_lock", None)
             vars(self._shared_barrier).pop("lock", None)
+            self._process = os.getpid()
 
     def load_state_dict(self, obj: dict[str, Any]) -> None:
         """Resume where ``state_dict`` was taken, as ``StreamingDataset.load_state_dict``.
@@ -194,7 +195,6 @@ class MappedDataset(StreamingDataset):
         If that fails, others may try it too (they would wait for ever otherwise), and find no file
         that was fetched but not approved.
         """
-        self._leave_locks()
         state = self._pass
         try:
             super().prepare_shard(shard_id, blocking)
