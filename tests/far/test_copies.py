@@ -367,6 +367,19 @@ class TestRoom:
         assert not copies.has_room(6)
         assert copies.has_room(5)
 
+    def test_is_looked_at_again_after_a_while(self, place, monkeypatch):
+        """For every small shard the system would be asked again, and others do not fill a disk in a moment."""
+        usage, free = type(shutil.disk_usage(place)), [11]
+        monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(100, 0, free[0]))
+        copies = self.limited(place, NAME, None)
+        assert copies.has_room(2)
+        free[0] = 7  # 2 more are gone
+        assert copies.has_room(3)
+        assert not copies.has_room(2)
+        free[0] = 9
+        monkeypatch.setattr(room, "_COUNT_AGAIN_SECONDS", 0)
+        assert copies.has_room(4)
+
     @pytest.mark.parametrize(("text", "size"), [("1000", 1000), ("2kb", 2048), ("3 GB", 3 << 30)])
     def test_by_the_environment(self, place, monkeypatch, text, size):
         monkeypatch.setenv(LIMIT_VARIABLE, text)

@@ -116,6 +116,24 @@ def test_the_lock_of_a_killed_process_is_free(path):
     assert not os.path.exists(path)
 
 
+def test_a_directory_is_made_for_it(tmp_path):
+    """It may be removed between one lock in it and the next."""
+    path = tmp_path / "of" / "copies" / "lock"
+    for _ in range(2):
+        with locked(str(path), 1) as alone:
+            assert alone
+        assert not path.exists()
+        path.parent.rmdir()
+
+
+def test_where_none_can_be_made_nothing_is_held(tmp_path):
+    (tmp_path / "file").touch()
+    (tmp_path / "nowhere").symlink_to(tmp_path / "nothing")
+    for parent in ("file", "nowhere", "file/below"):
+        with locked(str(tmp_path / parent / "lock"), 1) as alone:
+            assert not alone
+
+
 def test_a_fork_does_not_hold_the_lock_of_its_parent(path):
     """The parent leaves it while the child lives on; and the child may take it then."""
     reading, writing = os.pipe()

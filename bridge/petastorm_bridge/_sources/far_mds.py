@@ -14,7 +14,7 @@ from petastorm_bridge.fs_utils import masked
 from petastorm_bridge.mds.dataset import open_dataset, read_index
 from petastorm_bridge.mds.entry import INDEX_NAME, ShardEntry, check_folders
 from petastorm_bridge.mds.errors import DatasetNotFoundError, ShardCorruptedError
-from petastorm_bridge.mds.files import write_whole
+from petastorm_bridge.mds.files import holds, write_whole
 from petastorm_bridge.mds.schema import SIDECAR_NAME
 from petastorm_bridge.mds.shard import Rows, Shard
 
@@ -70,15 +70,13 @@ class FarMdsSource(MdsSource):
         """Open one shard, once it is here, or once its first rows are that come before all others."""
         entry = self._entry(position)
         head = self.ahead.beginning(self._extent(entry))
-        if head is None:
-            return self._open_whole(position)
-        path, size = os.path.join(self._dataset.directory, entry.basenames[0]), entry.raw["bytes"]
-        try:
-            shard = Shard(path, head, entry.samples, entry.layout, size)
-        except ShardCorruptedError:  # or not even its offsets are here
-            return self._open_whole(position)
-        group = MdsGroup(shard, self._fields)
-        return _BeginningGroup(group, shard.num_rows, lambda: self._open_whole(position))
+        if head is not None:
+            path = os.path.join(self._dataset.directory, entry.basenames[0])
+            with contextlib.suppress(ShardCorruptedError):  # or not even its offsets are here
+                shard = Shard(path, head, entry.samples, entry.layout, entry.raw["bytes"])
+                group = MdsGroup(shard, self._fields)
+                return _BeginningGroup(group, shard.num_rows, lambda: self._open_whole(position))
+        return self._open_whole(position)
 
     def _open_whole(self, position: int) -> RowGroup:
         extent = self._extent(self._entry(position))
@@ -144,12 +142,6 @@ def _copies_of(url: str, store: Store, settings: CacheSettings | None) -> Copies
     check_folders(copies.path, (name for entry in shards for name in entry.basenames))
     for name, text in ((SIDECAR_NAME, sidecar), (INDEX_NAME, index)):
         path = os.path.join(copies.path, name)
-        if text is not None and _content(path) != text:
+        if text is not None and not holds(path, [text]):
             write_whole(path, [text])
     return copies
-
-
-def _content(path: str) -> bytes | None:
-    with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
-        return file.read()
-    return None

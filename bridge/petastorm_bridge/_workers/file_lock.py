@@ -41,7 +41,7 @@ def locked(path: str, patience: float) -> Iterator[bool]:
     else holds it too long. The system frees the locks of processes that end in whatever way.
 
     Args:
-        path: The lock's file, which is there only while the lock is held.
+        path: The lock's file, which is there only while the lock is held. Its directory is made if need be.
         patience: Seconds to wait at most.
     """
     descriptor = _acquire(path, time.monotonic() + patience)
@@ -67,7 +67,7 @@ def _acquire(path: str, deadline: float) -> int | None:
     while True:
         try:
             with _no_fork:
-                descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+                descriptor = _opened(path)
                 _open_files.add(descriptor)
         except OSError:
             return None
@@ -86,6 +86,15 @@ def _acquire(path: str, deadline: float) -> int | None:
             _close(descriptor)
             return None
         _close(descriptor)
+
+
+def _opened(path: str) -> int:
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
+    try:
+        return os.open(path, flags, 0o666)
+    except FileNotFoundError:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        return os.open(path, flags, 0o666)
 
 
 def is_at(descriptor: int, path: str) -> bool:

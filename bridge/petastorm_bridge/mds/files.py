@@ -133,7 +133,7 @@ def _replace(path: str, parts: list[Any], is_durable: bool, folder: int | None) 
         try:
             _write(path, parts, is_durable, folder)
         except FileExistsError:
-            if _holds(path, parts, folder):
+            if holds(path, parts, folder):
                 return
             with contextlib.suppress(FileNotFoundError):
                 os.remove(path, dir_fd=folder)
@@ -141,7 +141,7 @@ def _replace(path: str, parts: list[Any], is_durable: bool, folder: int | None) 
             return
 
 
-def _holds(path: str, parts: Iterable[Any], folder: int | None) -> bool:
+def holds(path: str, parts: Iterable[Any], folder: int | None = None) -> bool:
     """Return whether a path is that of a file of this content, and no link to one."""
     try:
         with _open(path, "rb", folder) as file:

@@ -12,13 +12,11 @@ from typing import Any, NamedTuple
 from petastorm_bridge._sources._far.fetch import Extent, Fetch
 from petastorm_bridge._sources._far.stores import MountStore
 from petastorm_bridge.mds.access import is_mapped, load
-from petastorm_bridge.mds.files import open_regular
 from petastorm_bridge.mds.layout import ShardLayout
 from petastorm_bridge.mds.shard import Shard
 from petastorm_bridge.mds.types import fixed_encoding
 from petastorm_bridge.mds.verified import (
     best_hash,
-    check_hash,
     check_size,
     checked_bytes,
     differing_hash,
@@ -89,16 +87,11 @@ def _copied_bytes(path: str, size: int, hashes: Mapping[str, str] | None) -> Any
 
     The copy has no name, and takes up disk for as long as the bytes are in use.
     """
-    with open_regular(path) as file:
-        status = os.fstat(file.fileno())
-    check_size(path, size, status.st_size)
+    check_size(path, size, os.stat(path).st_size)
     with tempfile.TemporaryDirectory(prefix="petastorm-bridge-") as folder:
         copy = os.path.join(folder, "shard")
-        Fetch(MountStore(), Extent(path, path, size)).to_file(copy, has_lock=True)
-        raw, _ = load(copy, mapped=True)
-    if hashes:
-        check_hash(path, hashes, raw, status)
-    return raw
+        Fetch(MountStore(), Extent(path, path, size, hashes or {})).to_file(copy, has_lock=True)
+        return load(copy, mapped=True)[0]
 
 
 class Kind(Enum):

@@ -163,7 +163,6 @@ class MappedStream(Stream):
         url = os.path.join(self.remote.removeprefix("file://"), self.split, info.basename)
         size = info.bytes or UNKNOWN_SIZE
         fetch = Fetch(self._store, Extent(url, info.basename, size, hashes or {}))
-        os.makedirs(os.path.dirname(target), exist_ok=True)
         with locked(f"{target}.lock", limits.patience()) as has_lock:
             if info.bytes and os.path.isfile(target):
                 return target  # of another process, which had the lock

@@ -134,7 +134,6 @@ class Fetcher:
         extent = fetch.extent
         path = self.path(extent)
         self.copies.hold()
-        os.makedirs(os.path.dirname(path), exist_ok=True)
         # The lock lets the processes of a machine fetch an extent once. Without it they fetch it several
         # times, and the last one puts the same file in place of the same file.
         with locked(f"{path}.lock", limits.patience()) as has_lock:

@@ -93,7 +93,7 @@ class Copies:
                 f"No directory for copies of far files can be made in {place}: {error}. Set "
                 f"{CACHE_VARIABLE} to a directory on a local disk with room for the dataset."
             ) from error
-        self._total = 0  # bytes below the root, which others add to as well
+        self._room = 0.0  # bytes that may be added, which others add as well
         self._counted_at = float("-inf")
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -123,25 +123,23 @@ class Copies:
     def has_room(self, size: int) -> bool:
         """Return whether a file of so many bytes may be added now, and count it as added if so."""
         with _held_lock:
-            while size > self._room():
+            while size > self._counted_room():
                 if not _remove_oldest(self._root):
                     return False
                 self._counted_at = float("-inf")
-            self._total += size
+            self._room -= size
             return True
 
-    def _room(self) -> float:
-        """Return how many bytes may be added now."""
-        disk = shutil.disk_usage(self._root)
-        room = disk.free - min(disk.total * _RESERVED_SHARE, _RESERVED_BYTES)
-        return room if self._limit is None else min(room, self._limit - self._counted())
-
-    def _counted(self) -> int:
-        """Return how many bytes all copies take; what others add is noticed after a while."""
+    def _counted_room(self) -> float:
+        """Return how many bytes may be added; what others add is noticed after a while."""
         if time.monotonic() - self._counted_at > _COUNT_AGAIN_SECONDS:
-            self._total = sum(_bytes_below(entry.path) for entry in _directories(self._root))
+            disk = shutil.disk_usage(self._root)
+            self._room = disk.free - min(disk.total * _RESERVED_SHARE, _RESERVED_BYTES)
+            if self._limit is not None:
+                taken = sum(_bytes_below(entry.path) for entry in _directories(self._root))
+                self._room = min(self._room, self._limit - taken)
             self._counted_at = time.monotonic()
-        return self._total
+        return self._room
 
 
 class _Held:

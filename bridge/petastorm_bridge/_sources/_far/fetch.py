@@ -116,15 +116,10 @@ class Fetch:
         temporary = f"{path}.part" if has_lock else f"{path}.{uuid.uuid4().hex}.part"
         content = self.to_memory() if self._is_small else None
 
-        def once() -> None:
-            self._write(temporary, content)
-            size, found = self.extent.size, os.path.getsize(temporary)
-            if size not in (found, UNKNOWN_SIZE):
-                raise mismatch(self.extent.url, f"{size} bytes", f"{found}")
-
+        # Ranges are asked for several times each.
+        has_tried = self._store.tries_again or not self._comes_whole
         try:
-            # Ranges are asked for several times each.
-            attempted(once, has_tried=self._store.tries_again or not self._comes_whole)
+            attempted(lambda: self._write(temporary, content), has_tried=has_tried)
             if content is None:
                 self._check(load(temporary, mapped=True)[0])
             os.replace(temporary, path)
@@ -161,6 +156,8 @@ class Fetch:
             _remove(path)  # some packages take a file that is there for the answer
             if self._comes_whole:
                 self._store.fetch(url, path)
+                if size not in (found := os.path.getsize(path), UNKNOWN_SIZE):
+                    raise mismatch(url, f"{size} bytes", f"{found}")  # noqa: TRY301 - goes on as it is
                 return
             with open(path, "xb", buffering=0) as file:
 
