@@ -2,16 +2,20 @@
 
 import fcntl
 import os
+import pickle
+import signal
 import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import pytest
+from filelock import FileLock, Timeout
 from forks import in_fork
 
 from petastorm_bridge._workers import file_lock
-from petastorm_bridge._workers.file_lock import _open_files, locked
+from petastorm_bridge._workers.file_lock import LastingLock, _open_files, locked
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:This process .* is multi-threaded:DeprecationWarning"
@@ -207,3 +211,105 @@ def test_an_error_in_the_block_frees_the_lock(path):
         raise KeyError
     with locked(path, 1) as alone:
         assert alone
+
+
+class TestALockThatLasts:
+    def test_is_held_until_the_last_release(self, path):
+        lock, other = LastingLock(path), pickle.loads(pickle.dumps(LastingLock(path)))
+        with ThreadPoolExecutor(2) as threads:
+            with lock:
+                with lock:
+                    waiting = [threads.submit(_taken, each) for each in (lock, other)]
+                assert wait(waiting, 0.2).not_done == {*waiting}
+            assert [each.result(60) for each in waiting] == [True, True]
+        assert os.path.exists(path)
+        assert not _open_files
+
+    def test_may_be_let_go_of_at_once(self, path):
+        lock = LastingLock(path)
+        for _ in range(3):
+            lock.acquire()
+        lock.release(force=True)
+        with ThreadPoolExecutor(1) as threads:
+            assert threads.submit(_taken, lock).result(60)
+
+    def test_keeps_others_from_the_same_file(self, path):
+        """Streaming's own locks among them."""
+        theirs = FileLock(path)
+        with LastingLock(path), pytest.raises(Timeout):
+            theirs.acquire(0.05)
+        with theirs:
+            assert in_fork(lambda: _taken(LastingLock(path)), 0.5) == "hangs"
+
+    def test_is_for_each_thread_alone(self, path):
+        lock, inside, most = LastingLock(path), [], []
+
+        def work(number):
+            for _ in range(200):
+                with lock:
+                    inside.append(number)
+                    most.append(len(inside))
+                    inside.remove(number)
+
+        with ThreadPoolExecutor(4) as threads:
+            list(threads.map(work, range(4)))
+        assert set(most) == {1}
+
+    def test_is_not_that_of_a_fork(self, path):
+        """Whatever a thread of the parent did with it at that moment."""
+        lock, is_held, is_over = LastingLock(path), threading.Event(), threading.Event()
+
+        def hold():
+            with lock:
+                is_held.set()
+                is_over.wait(60)
+
+        thread = threading.Thread(target=hold)
+        thread.start()
+        is_held.wait(60)
+        assert in_fork(lambda: _taken(lock), 0.5) == "hangs"
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.read(reading, 1)
+            os._exit(0)
+        is_over.set()
+        thread.join(60)
+        try:
+            assert in_fork(lambda: _taken(lock)) == "True"
+            assert _taken(lock)
+        finally:
+            os.write(writing, b"x")
+            os.waitpid(child, 0)
+            os.close(reading)
+            os.close(writing)
+
+    def test_is_free_where_it_could_not_be_had(self, path, tmp_path):
+        """The next attempt may succeed."""
+        lock = LastingLock(path)
+        os.symlink(tmp_path / "elsewhere", path)
+        with pytest.raises(OSError, match="symbolic links"):
+            lock.acquire()
+        os.remove(path)
+        with ThreadPoolExecutor(1) as threads:
+            assert threads.submit(_taken, lock).result(60)
+        assert not (tmp_path / "elsewhere").exists()
+
+    def test_that_is_waited_for_may_be_given_up(self, path):
+        """By a Ctrl-C."""
+        signal.signal(signal.SIGALRM, lambda *_: _raise(KeyboardInterrupt))
+        lock = LastingLock(path)
+        with locked(path, 1):
+            signal.setitimer(signal.ITIMER_REAL, 0.1)
+            with pytest.raises(KeyboardInterrupt):
+                lock.acquire()
+        assert _taken(lock)
+
+
+def _taken(lock):
+    with lock:
+        return True
+
+
+def _raise(error):
+    raise error

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import functools
 import os
 import reprlib
@@ -19,12 +18,13 @@ from streaming.base.world import World
 from torch.utils.data import get_worker_info
 
 from petastorm_bridge._sources._far.ahead import AHEAD_BYTES
+from petastorm_bridge._workers.file_lock import LastingLock
 from petastorm_bridge._workers.sharing import refuse_deep_temporary_directory
 from petastorm_bridge.fs_utils import masked
 from petastorm_bridge.mds.dataset import paused_collector
 from petastorm_bridge.mds.ragged import Int64
 
-from ._fetching import CacheLock, Pass, give_up, is_local
+from ._fetching import Pass, give_up, is_local
 from ._index import ShardIndex, whole_repeats
 from ._leftovers import free_prefix, keep_alive, start_up
 from ._mapped import note_files
@@ -115,7 +115,13 @@ class MappedDataset(StreamingDataset):
             # Streaming's eight batches are too few for many requests at once.
             self.predownload = max(self.predownload or 0, AHEAD_BYTES // self._sample_bytes)
         self._pass: Pass | None = None
-        self._process = os.getpid()
+        # Streaming makes locks of its own, which do not pickle, where it finds none. It looks for the one of the cache
+        # under another name than that by which it uses it.
+        lock, barrier_lock = map(
+            LastingLock, (self._cache_filelock_path, self._shared_barrier.filelock_path)
+        )
+        self.cache_filelock = self._cache_filelock = cast("Any", lock)
+        self._shared_barrier.lock = cast("Any", barrier_lock)
 
     def __repr__(self) -> str:
         places = [masked(stream.remote or stream.local) for stream in self.streams]
@@ -140,37 +146,14 @@ class MappedDataset(StreamingDataset):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what travels to a worker process: not what belongs to this one."""
-        local_names = ("_iterator", "_executor", "_event", "_cache_lock")
+        local_names = ("_iterator", "_executor", "_event")
         state = {name: value for name, value in self.__dict__.items() if name not in local_names}
-        barrier = copy.copy(self._shared_barrier)
-        vars(barrier).pop("lock", None)
-        return {**state, "_pass": None, "_memory": [], "_shared_barrier": barrier}
+        return {**state, "_pass": None, "_memory": []}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take part in the run of the dataset of which this one is a copy."""
         self.__dict__.update(state)
         keep_alive(self, self._shm_prefix_int, self._memory)
-
-    @functools.cached_property
-    def _cache_lock(self) -> CacheLock:
-        return CacheLock(self._cache_filelock_path)
-
-    @property
-    def _cache_filelock(self) -> Any:
-        """What streaming locks the cache with, in this process."""
-        self._leave_locks()
-        return self._cache_lock
-
-    @_cache_filelock.setter
-    def _cache_filelock(self, lock: Any) -> None:
-        """Take no other one: streaming makes a ``FileLock`` for each call."""
-
-    def _leave_locks(self) -> None:
-        """Forget the locks of the process that this one was forked from: they are of no use here."""
-        if self._process != os.getpid():
-            self.__dict__.pop("_cache_lock", None)
-            vars(self._shared_barrier).pop("lock", None)
-            self._process = os.getpid()
 
     def load_state_dict(self, obj: dict[str, Any]) -> None:
         """Resume where ``state_dict`` was taken, as ``StreamingDataset.load_state_dict``.
@@ -232,7 +215,6 @@ class MappedDataset(StreamingDataset):
         """Begin the next epoch, or the rest of the one that is resumed, and end it in the end."""
         if self._pass is not None:
             self._pass.end()
-        self._leave_locks()
         if get_worker_info() is not None:
             refuse_deep_temporary_directory()
         self._unique_worker_world = self._unique_rank_world.detect_workers()

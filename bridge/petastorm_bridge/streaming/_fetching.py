@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from filelock import FileLock
 from streaming.base.constant import TICK
 from streaming.base.dataset import _ShardState
 
@@ -30,38 +28,6 @@ _SHARDS_AT_ONCE = 16
 _BYTES_AT_ONCE = 128 << 20
 # Whose shards are looked for at once.
 _SAMPLES_AT_ONCE = 1 << 14
-
-
-class CacheLock(FileLock):
-    """Streaming's lock on a cache, for which processes look every few milliseconds, and threads of one do not look.
-
-    A ``FileLock`` lets them look every 50 ms, so that of several shards to be fetched at once the last would begin long
-    after the first. Each thread has it for itself, as often as it acquires it.
-    """
-
-    def __init__(self, path: str) -> None:
-        super().__init__(path)
-        self._mutex = threading.Lock()  # held by the thread of this process that has the lock
-
-    def acquire(
-        self, timeout: float | None = None, poll_interval: float | None = TICK, **options: Any
-    ) -> Any:
-        """Wait for the lock, as ``FileLock.acquire``."""
-        is_first = not self.is_locked
-        if is_first:
-            self._mutex.acquire()
-        try:
-            return super().acquire(timeout, poll_interval, **options)
-        finally:
-            if is_first and not self.is_locked:
-                self._mutex.release()
-
-    def release(self, force: bool = False) -> None:
-        """Let go of the lock, as ``FileLock.release``."""
-        is_held = self.is_locked
-        super().release(force)
-        if is_held and not self.is_locked:
-            self._mutex.release()
 
 
 def is_local(dataset: Any, shard_ids: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
