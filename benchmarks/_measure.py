@@ -56,7 +56,7 @@ class Measurement:
 
     Attributes:
         group: the race, one of ``_settings.GROUPS``.
-        samples: one figure per measured run, in ``unit``.
+        samples: one figure per measured run, in ``unit``, in the order of the rounds.
         repeated: incomplete runs that were thrown away and done again.
     """
 
@@ -80,6 +80,17 @@ class Measurement:
     def from_json(cls, record: dict[str, Any]) -> Measurement:
         fields = ("group", "name", "unit", "rows", "repeated", "note")
         return cls(samples=tuple(record["samples"]), **{name: record[name] for name in fields})
+
+
+def ratio(one: Measurement, other: Measurement) -> float:
+    """How many times the figure of another contestant one's is, in the middle of all rounds.
+
+    A machine changes from minute to minute, sometimes by half. So each round's two figures are compared, which were
+    measured one shortly after the other; medians only where one was measured more often.
+    """
+    if len(one.samples) != len(other.samples):
+        return one.median / other.median
+    return statistics.median(a / b for a, b in zip(one.samples, other.samples, strict=True))
 
 
 def loader_contestant(

@@ -10,7 +10,7 @@ from benchmarks import _codemod, _first_batch, _growth, _rows, _rows_memory, _sc
 from benchmarks._competitors import CONVERTED, LANCE, OTHERS
 from benchmarks._competitors import GROUP as COMPETITORS
 from benchmarks._loaders import count_workers
-from benchmarks._measure import Measurement
+from benchmarks._measure import Measurement, ratio
 from benchmarks._memory import measurement_name
 from benchmarks._parquet import CEILING as PARQUET_CEILING
 from benchmarks._parquet import GROUP as DIRECT_PARQUET
@@ -37,7 +37,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A target and the ratio of medians that was reached; None where either was not measured."""
+    """A target and the ratio that was reached; None where either was not measured."""
 
     target: Target
     ratio: float | None
@@ -267,17 +267,16 @@ def _memory_targets(settings: Settings) -> Iterable[Target]:
 
 
 def judge(measurements: Sequence[Measurement], settings: Settings) -> list[Verdict]:
-    """Compares medians with the targets of the races that were run."""
-    medians = {(one.group, one.name): one.median for one in measurements}
+    """Compares contestants (`ratio`) with the targets of the races that were run."""
+    measured = {(one.group, one.name): one for one in measurements}
     groups = {one.group for one in measurements}
     verdicts = []
     for target in targets(settings):
         if target.group not in groups:
             continue
-        ours = medians.get((target.group, target.ours))
-        theirs = medians.get((target.group, target.theirs))
-        ratio = None
-        if ours and theirs:
-            ratio = ours / theirs if target.better == "higher" else theirs / ours
-        verdicts.append(Verdict(target, ratio))
+        pair = [measured.get((target.group, name)) for name in (target.ours, target.theirs)]
+        if target.better == "lower":
+            pair.reverse()
+        one, other = pair
+        verdicts.append(Verdict(target, ratio(one, other) if one and other else None))
     return verdicts

@@ -228,8 +228,9 @@ def _sampled(sizes: Far, rounds: int, readers: Iterable[str], datasets: Sequence
             everybody = _contestants(has_store=store is not None)
             contestants = [one for one in everybody if one[0] in readers]
             for _ in range(rounds):
-                for position in order.permutation(len(contestants)):
-                    _run(contestants[position], sizes, near, store, samples)
+                in_turn = [contestants[i] for i in order.permutation(len(contestants))]
+                for contestant in sorted(in_turn, key=_heat):
+                    _run(contestant, sizes, near, store, samples)
     return samples
 
 
@@ -242,6 +243,12 @@ def _contestants(*, has_store: bool) -> list[tuple[str, str]]:
         contestants += [(reader, STORE) for reader in _READERS if reader not in _NOT_FROM_STORES]
     missing = {name for name, module in MODULES.items() if not _is_installed(module)}
     return [one for one in contestants if one[0] not in missing]
+
+
+def _heat(contestant: tuple[str, str]) -> tuple[bool, int]:
+    """Return when one's turn is in a round: those that are compared run one shortly after the other."""
+    reader, place = contestant
+    return reader in _OF_TABLES, (MOUNT, DISK, STORE).index(place)
 
 
 def _is_installed(module: str) -> bool:

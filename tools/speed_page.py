@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import far
 from benchmarks._command import figure
+from benchmarks._measure import Measurement, ratio
 from benchmarks._settings import FULL, RESULTS, SUBJECTS, TITLES
 
 from bars import best_first, rows_a_second, subject_path
@@ -81,8 +82,8 @@ def speed_page(note: str) -> str:
             lines += _race([one for one in run["measurements"] if one["group"] == group])
     lines += [
         "## Targets\n",
-        "What each race should reach, and what this run reached, as ratios of medians. `make bench ARGS='--only …'` runs one",
-        "race, by its name here.\n",
+        "What each race should reach, and what this run reached, as the median of each round's ratios: the two are measured one",
+        "shortly after the other there. `make bench ARGS='--only …'` runs one race, by its name here.\n",
         "| race | bridge | against | times as good | target |",
         "|---|---|---|---:|---:|",
         *(_target(row) for row in run["targets"]),
@@ -109,11 +110,11 @@ def _in_short() -> list[str]:
 def readme_figures() -> str:
     """Return the README's table of ratios."""
     run = json.loads(RESULTS.read_text(encoding="utf-8"))
-    medians = {(one["group"], one["name"]): one["median"] for one in run["measurements"]}
+    measured = {(one["group"], one["name"]): one for one in run["measurements"]}
     lines = ["| job | times as fast | compared with |", "|---|---:|---|"]
     for group, ours, theirs, job, rival in _QUOTED:
-        ratio = medians[group, ours] / medians[group, theirs]
-        lines.append(f"| {job} | {figure(ratio, 2)} | {rival} |")
+        one, other = (Measurement.from_json(measured[group, name]) for name in (ours, theirs))
+        lines.append(f"| {job} | {figure(ratio(one, other), 2)} | {rival} |")
     return "\n".join(lines) + "\n"
 
 

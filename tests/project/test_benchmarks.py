@@ -124,7 +124,29 @@ def test_a_measurement_survives_json():
     assert _measure.Measurement.from_json(record) == measured
 
 
-def test_targets_compare_medians_the_right_way_round():
+@pytest.mark.parametrize(
+    ("ours", "theirs", "times"),
+    [
+        ((8.0, 16.0, 4.0), (4.0, 8.0, 2.0), 2.0),  # a machine that changes
+        ((8.0, 8.0, 8.0), (4.0, 8.0, 2.0), 2.0),
+        ((8.0,), (4.0, 8.0, 8.0), 1.0),
+    ],
+)
+def test_who_ran_in_one_round_is_compared(ours, theirs, times):
+    one, other = (_measure.Measurement("group", "", "", 1, each) for each in (ours, theirs))
+    assert _measure.ratio(one, other) == times
+
+
+def test_far_readers_that_are_compared_run_in_one_heat():
+    heats = sorted({*map(far._heat, far._contestants(has_store=True))})
+    assert len(heats) == 5
+    assert heats[1] == far._heat(("columnar", far.DISK))  # between the places
+    for place in far.FIRST:
+        in_one = [far._heat((reader, place)) for reader in ("plain", "in order", "columnar")]
+        assert len({*in_one}) == 1
+
+
+def test_targets_compare_contestants_the_right_way_round():
     def measured(group, name, *samples):
         return _measure.Measurement(group, name, "", 1, samples)
 
