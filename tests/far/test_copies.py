@@ -3,6 +3,7 @@
 import gc
 import multiprocessing
 import os
+import pickle
 import shutil
 import signal
 import subprocess
@@ -377,6 +378,8 @@ class TestRoom:
         assert copies.has_room(3)
         assert not copies.has_room(2)
         free[0] = 9
+        assert pickle.loads(pickle.dumps(copies)).has_room(4)  # perhaps on another machine
+        assert not copies.has_room(4)
         monkeypatch.setattr(room, "_COUNT_AGAIN_SECONDS", 0)
         assert copies.has_room(4)
 

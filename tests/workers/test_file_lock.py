@@ -297,13 +297,18 @@ class TestALockThatLasts:
 
     def test_that_is_waited_for_may_be_given_up(self, path):
         """By a Ctrl-C."""
-        signal.signal(signal.SIGALRM, lambda *_: _raise(KeyboardInterrupt))
+        usual = signal.signal(signal.SIGALRM, lambda *_: _raise(KeyboardInterrupt))
         lock = LastingLock(path)
-        with locked(path, 1):
-            signal.setitimer(signal.ITIMER_REAL, 0.1)
-            with pytest.raises(KeyboardInterrupt):
-                lock.acquire()
-        assert _taken(lock)
+        try:
+            with locked(path, 1):
+                signal.setitimer(signal.ITIMER_REAL, 0.1)
+                with pytest.raises(KeyboardInterrupt):
+                    lock.acquire()
+        finally:
+            signal.signal(signal.SIGALRM, usual)
+        with ThreadPoolExecutor(1) as threads:
+            assert threads.submit(_taken, lock).result(60)
+        assert not _open_files
 
 
 def _taken(lock):

@@ -93,12 +93,13 @@ class Copies:
                 f"No directory for copies of far files can be made in {place}: {error}. Set "
                 f"{CACHE_VARIABLE} to a directory on a local disk with room for the dataset."
             ) from error
-        self._room = 0.0  # bytes that may be added, which others add as well
+        self._room = 0.0  # bytes that may be added; others add some, too
         self._counted_at = float("-inf")
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Hold the directory in this process, too."""
         self.__dict__.update(state)
+        self._counted_at = float("-inf")  # another machine has another clock and another disk
         self.hold()
 
     def hold(self) -> None:

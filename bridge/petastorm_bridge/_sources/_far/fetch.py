@@ -157,7 +157,7 @@ class Fetch:
             if self._comes_whole:
                 self._store.fetch(url, path)
                 if size not in (found := os.path.getsize(path), UNKNOWN_SIZE):
-                    raise mismatch(url, f"{size} bytes", f"{found}")  # noqa: TRY301 - goes on as it is
+                    raise mismatch(url, f"{size} bytes", f"{found}")  # noqa: TRY301 - raised on below
                 return
             with open(path, "xb", buffering=0) as file:
 
