@@ -85,8 +85,8 @@ class Measurement:
 def ratio(one: Measurement, other: Measurement) -> float:
     """How many times the figure of another contestant one's is, in the middle of all rounds.
 
-    A machine changes from minute to minute, sometimes by half. So each round's two figures are compared, which were
-    measured one shortly after the other; medians only where one was measured more often.
+    A machine changes from minute to minute, sometimes by half. So the two figures of each round are compared, most of
+    which were measured one shortly after the other; the medians only where one was measured more often.
     """
     if len(one.samples) != len(other.samples):
         return one.median / other.median

@@ -77,7 +77,7 @@ def print_race(console: Console, measurements: Sequence[Measurement]) -> None:
 
 def print_verdicts(console: Console, verdicts: Sequence[Verdict]) -> None:
     """The targets, with what was reached."""
-    table = Table(title="Targets (medians of each round's ratios)", title_justify="left")
+    table = Table(title="Targets (medians of the rounds' ratios)", title_justify="left")
     for heading in ("race", "bridge", "against"):
         table.add_column(heading)  # names give way, figures do not
     table.add_column("at least", justify="right", no_wrap=True)

@@ -32,8 +32,6 @@ STOCK, COLUMNAR, LOADER = (
 
 # Streaming's table of samples takes 8 bytes a row while it is built.
 _STOCK_BYTES_PER_ROW = 9
-# What is less than this is noise of the allocator.
-_LEAST_MIB = 0.1
 
 
 def opening_time(data: Data) -> list[Measurement]:
@@ -125,7 +123,7 @@ def _opener(contestant: str, directory: str) -> Callable[[], Any]:
 
 def _measure(contestant: str, directory: str) -> tuple[float, float]:
     _, milliseconds, mebibytes = cost(_opener(contestant, directory))
-    return milliseconds, max(mebibytes, _LEAST_MIB)
+    return milliseconds, mebibytes
 
 
 if __name__ == "__main__":

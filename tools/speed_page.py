@@ -82,8 +82,8 @@ def speed_page(note: str) -> str:
             lines += _race([one for one in run["measurements"] if one["group"] == group])
     lines += [
         "## Targets\n",
-        "What each race should reach, and what this run reached, as the median of each round's ratios: the two are measured one",
-        "shortly after the other there. `make bench ARGS='--only …'` runs one race, by its name here.\n",
+        "What each race should reach, and what this run reached: the median of the ratios of all rounds.",
+        "`make bench ARGS='--only …'` runs one race, by its name here.\n",
         "| race | bridge | against | times as good | target |",
         "|---|---|---|---:|---:|",
         *(_target(row) for row in run["targets"]),
