@@ -238,7 +238,10 @@ class TestTheFirstBatch:
             assert counts["in_sequence"] <= 3 + counts["open"] + 2  # and what names and sizes take
             rest = [batch["id"].numpy() for batch in batches]
         assert np.concatenate([first["id"].numpy(), *rest]).tolist() == list(range(rows_of(slow)))
-        assert read_of_shards(slow) == sizes(slow)
+        ((name, read),) = read_of_shards(slow).items()
+        # Linux asks a mount again for pages that it gave away, on a machine short of memory, before they were read.
+        # Each range of ours is more than that.
+        assert 0 <= read - sizes(slow)[name] < MountStore.answer_bytes
 
     def test_holds_what_a_later_one_holds(self, slow):
         found = []
