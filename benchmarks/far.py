@@ -123,7 +123,8 @@ _OPENED_AGAIN = ("in order", "shuffled")
 _AGAIN_LARGE = (*_OPENED_AGAIN, "columnar", "index")
 _WRITTEN_LARGE = ("plain", "bridge", "command")
 _GROWTH = 4
-_LATER_EPOCHS = 3
+# An epoch of the bridge takes a tenth of a second, in which the machine may be busy with something else.
+_LATER_EPOCHS, _LATER_EPOCHS_OF_STOCK = 15, 3
 _FOR_REQUESTS = ("plain, a queue", "plain, everything")
 _OF_TABLES = ("all columns", "one column", "pyarrow, all columns", "pyarrow, one column")
 # Petastorm reads none with these versions of pyarrow. Streaming's forked workers share the connection by which it has
@@ -188,7 +189,6 @@ def _read_large(settings: Settings) -> list[Measurement]:
 def _later(group: str, samples: _Samples, sizes: Far) -> Iterator[Measurement]:
     """Make figures of later epochs, and of those of a local disk with the index from elsewhere."""
     megabytes = sizes.rows * sizes.row_bytes / 1e6
-    # The median of several: one may take less than a tenth of a second.
     found = {
         key: [statistics.median(one.seconds[1:] or one.seconds) for one in each]
         for key, each in samples.found.items()
@@ -290,8 +290,8 @@ def _run(key: tuple[str, str], sizes: Far, near: Path, store: Any, samples: _Sam
             elif place == STORE:
                 where, counter = f"s3://{store.bucket}", store.endpoint
                 environment.update(store.environment)
-            epochs = 1 + _LATER_EPOCHS if reader in _AGAIN else 1
-            job = Job(reader, where, counter, sizes.rows, sizes.batch_size, epochs)
+            later = _later_epochs(reader)
+            job = Job(reader, where, counter, sizes.rows, sizes.batch_size, 1 + later)
             text = json.dumps(dataclasses.asdict(job))
             line, errors = last_line("_far_reader", text, environment=environment)
         if line:
@@ -299,6 +299,12 @@ def _run(key: tuple[str, str], sizes: Far, near: Path, store: Any, samples: _Sam
             samples.repeated[key] = samples.repeated.get(key, 0) + repeats
             return
     raise RuntimeError(f"{reader}, {place}: no complete epoch:\n{errors}")
+
+
+def _later_epochs(reader: str) -> int:
+    if reader not in _AGAIN:
+        return 0
+    return _LATER_EPOCHS_OF_STOCK if reader.startswith("stock") else _LATER_EPOCHS
 
 
 def _drop_from_memory(directory: Path) -> None:
