@@ -162,10 +162,36 @@ def test_rows_that_are_sorted_by_length_are_not_gathered_by_that_of_the_first(
     gathered = []
     gather = dataset._gather
     monkeypatch.setattr(
-        dataset, "_gather", lambda ids, size: gathered.append(len(ids)) or gather(ids, size)
+        dataset, "_gather", lambda ids, *more: gathered.append(len(ids)) or gather(ids, *more)
     )
     assert sum(len(batch["id"]) for batch in dataset) == sum(gathered) == 4_000
     assert 8 < max(gathered) <= (1 << 20) // 5_000
+
+
+def test_windows_of_a_pass_use_the_memory_of_one(tmp_path, monkeypatch):
+    columns = {"id": "int64", "x": "ndarray:float32:1024"}
+    with MDSWriter(out=str(tmp_path), columns=columns, size_limit=1 << 20) as writer:
+        for number in range(2_000):
+            writer.write({"id": number, "x": np.full(1024, number, np.float32)})
+    window = 1 << 20
+    monkeypatch.setattr("petastorm_bridge.streaming._dataset._WINDOW_BYTES", window)
+    datasets = [
+        ColumnarStreamingDataset(
+            local=str(tmp_path), batch_size=16, shuffle=True, shuffle_seed=seed
+        )
+        for seed in (1, 2)
+    ]
+    tracemalloc.start()
+    for batch in datasets[0]:
+        assert (batch["x"] == batch["id"][:, None]).all()
+        del batch
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert window < most < 1.6 * window
+    # Passes side by side have memory of their own.
+    for pair in zip(*datasets, strict=True):
+        for batch in pair:
+            assert (batch["x"] == batch["id"][:, None]).all()
 
 
 @pytest.mark.parametrize(("rows", "shards"), [(3, 400), (12, 200), (50, 60), (2_000, 3)])
@@ -177,7 +203,7 @@ def test_samples_are_looked_at_a_few_times_whatever_the_shards_are(
     dataset = ColumnarStreamingDataset(local=str(tmp_path), batch_size=10)
     asked, gather = [], dataset._gather
     monkeypatch.setattr(
-        dataset, "_gather", lambda ids, size: asked.append(len(ids)) or gather(ids, size)
+        dataset, "_gather", lambda ids, *more: asked.append(len(ids)) or gather(ids, *more)
     )
     ids = np.concatenate([batch["id"] for batch in dataset])
     assert ids.tolist() == list(range(rows * shards))

@@ -16,6 +16,7 @@ from ._base import MappedDataset, StreamingArguments
 from ._fetching import Pass, open_shard, touch
 from ._mapped import check_file
 from ._mapped_reader import MappedReader
+from ._parts import Memory
 from ._values import Format, Ragged
 from ._window import OutputFormat, Window, gather
 
@@ -106,7 +107,7 @@ class ColumnarStreamingDataset(MappedDataset):
             raise IndexError(
                 f"Samples are {wanted}; they must be from 0 to {self.num_samples - 1}."
             )
-        window, _ = self._gather(wanted)
+        window, _ = self._gather(wanted, Memory())
         return window.batch(0, len(wanted), self._output_format)
 
     def _batches(self, state: Pass) -> Iterator[dict[str, Any]]:
@@ -115,9 +116,10 @@ class ColumnarStreamingDataset(MappedDataset):
             total -= total % size
         start = last = 0
         in_use = np.array([], np.int64)
+        memory = Memory(_WINDOW_BYTES)
         while start < total and not state.is_over():
             stop = self._window_end(state, start, last, total)
-            window, shard_ids = self._gather(state.sample_ids[start:stop], size)
+            window, shard_ids = self._gather(state.sample_ids[start:stop], memory, size)
             last = len(window)
             stop = start + last
             # Those of the window before that are in this one, too, were checked for it.
@@ -145,11 +147,13 @@ class ColumnarStreamingDataset(MappedDataset):
         most = max(1, most // size) * size
         return self._here_until(state, start, min(start + most, total), size)
 
-    def _gather(self, sample_ids: Int64, size: int | None = None) -> tuple[Window, Int64]:
+    def _gather(
+        self, sample_ids: Int64, memory: Memory, size: int | None = None
+    ) -> tuple[Window, Int64]:
         """Return some samples, and the shards they are from; arguments as of :func:`gather`."""
         if self.cache_limit:
             self._mapped.let_go_of_deleted()
-        window, shard_ids = gather(sample_ids, self._index, partial(open_shard, self), size)
+        window, shard_ids = gather(sample_ids, self._index, partial(open_shard, self), memory, size)
         touch(self, shard_ids)
         return window, shard_ids
 

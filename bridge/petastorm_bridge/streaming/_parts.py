@@ -18,6 +18,29 @@ Rows: TypeAlias = "range | Int64"
 """Which rows of a shard, by their numbers from 0."""
 
 
+class Memory:
+    """Memory for the records of one window after the other, of which only the last one is in use.
+
+    New memory takes longer than what is copied into it.
+
+    Args:
+        size: Bytes of a window, about.
+    """
+
+    def __init__(self, size: int = 0) -> None:
+        self._least = size
+        self._bytes = np.zeros(0, np.uint8)
+
+    def records(self, count: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+        """Return an array of any content, in place of what was returned before."""
+        size = count * dtype.itemsize
+        if len(self._bytes) < size:
+            # Pages come when they are written to. NumPy asks for huge ones unless they are to be zero, which
+            # may take virtual machines milliseconds each.
+            self._bytes = np.zeros(max(size, self._least), np.uint8)
+        return self._bytes[:size].view(dtype)
+
+
 class Part:
     """Samples of one layout.
 
@@ -82,12 +105,13 @@ def _values(cells: npt.NDArray[Any], dtype: Any) -> npt.NDArray[Any]:
     return values.reshape(-1, *dtype.shape) if dtype.shape else values
 
 
-def gathered(sources: Sequence[tuple[Shard, Rows]], order: Int64 | None) -> Part:
+def gathered(sources: Sequence[tuple[Shard, Rows]], order: Int64 | None, memory: Memory) -> Part:
     """Return rows of some shards of one layout; a range of one shard's is not copied.
 
     Args:
         sources: Shards and row numbers in them.
         order: Positions in all these rows, one after the other, in the order wanted; None for that they have.
+        memory: For their records.
     """
     layout = sources[0][0].layout
     origins = [(shard.path, len(rows)) for shard, rows in sources]
@@ -100,7 +124,8 @@ def gathered(sources: Sequence[tuple[Shard, Rows]], order: Int64 | None) -> Part
     if len(sources) == 1 and isinstance(rows, range):
         assert shard.records is not None
         return Part(layout, shard.records[rows.start : rows.stop : rows.step], order, origins)
-    records = np.empty(sum(count for _, count in origins), np.dtype(("V", record.itemsize)))
+    opaque = np.dtype(("V", record.itemsize))
+    records = memory.records(sum(count for _, count in origins), opaque)
     start = 0
     for shard, rows in sources:
         stop = start + len(rows)

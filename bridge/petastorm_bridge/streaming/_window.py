@@ -19,7 +19,7 @@ from petastorm_bridge.mds.shard import Shard
 
 from ._index import ShardIndex, group_by_shard
 from ._mapped import Column, Kind, columns_of
-from ._parts import Part, Rows, gathered
+from ._parts import Memory, Part, Rows, gathered
 from ._values import Format, Ragged, UndecodableError, batch_values, joined, tensors
 
 # In two shards: to copy them takes less than a window for each shard would.
@@ -171,6 +171,7 @@ def gather(
     sample_ids: Int64,
     index: ShardIndex,
     open_shard: Callable[[int], Shard],
+    memory: Memory,
     size: int | None = None,
 ) -> tuple[Window, Int64]:
     """Return some samples, one at least, and the shards they are from.
@@ -179,6 +180,7 @@ def gather(
         sample_ids: The samples.
         index: Knows their shards.
         open_shard: Opens one of these.
+        memory: For what is copied from them.
         size: Rows of a batch. Of samples at a constant distance fewer may come then, whole batches: those that
             are in one shard are views of it, and not copied, unless shards hold only a few batches.
     """
@@ -198,7 +200,7 @@ def gather(
         ordered = (sample_ids - index.shard_bounds[all_ids])[order]
         rows = [ordered[begin:end] for begin, end in itertools.pairwise(bounds)]
     shards = [open_shard(shard_id) for shard_id in shard_ids]
-    return _window(list(zip(shards, rows, strict=True)), order), np.array(shard_ids)
+    return _window(list(zip(shards, rows, strict=True)), order, memory), np.array(shard_ids)
 
 
 def _step(sample_ids: Int64) -> int:
@@ -223,16 +225,16 @@ def _runs(first: int, last: int, step: int, index: ShardIndex) -> tuple[list[int
     return shard_ids, rows
 
 
-def _window(sources: Sequence[tuple[Shard, Rows]], order: Int64 | None) -> Window:
+def _window(sources: Sequence[tuple[Shard, Rows]], order: Int64 | None, memory: Memory) -> Window:
     """Return rows of some shards; ``order`` says which row of the window each is, None for that they come in."""
     # Equal layouts are one object.
     has_one_layout = len({id(shard.layout) for shard, _ in sources}) == 1
     if has_one_layout and order is None:
-        return Window([gathered(sources, None)])
+        return Window([gathered(sources, None, memory)])
     if has_one_layout:
         by_place = np.empty_like(order)
         by_place[order] = np.arange(len(by_place))
-        return Window([gathered(sources, by_place)])
+        return Window([gathered(sources, by_place, memory)])
     ends = np.cumsum([len(rows) for _, rows in sources])
     places = np.split(np.arange(ends[-1]) if order is None else order, ends[:-1])
     by_layout: dict[int, list[tuple[tuple[Shard, Rows], Int64]]] = defaultdict(list)
@@ -242,6 +244,6 @@ def _window(sources: Sequence[tuple[Shard, Rows]], order: Int64 | None) -> Windo
     for runs in by_layout.values():
         targets = np.concatenate([place for _, place in runs])
         by_place = np.argsort(targets)
-        parts.append(gathered([source for source, _ in runs], by_place))
+        parts.append(gathered([source for source, _ in runs], by_place, Memory()))
         ascending.append(targets[by_place])
     return Window(parts, ascending)
