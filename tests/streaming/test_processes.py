@@ -11,6 +11,8 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 import types
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.process import current_process
@@ -19,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import warm
-from prefixes import reserve
+from prefixes import reserve, unused
 from streaming import Stream
 from streaming.base.shared import prefix
 from streaming_oracle import RAGGED, columnar_loader, ids, stock_loader, write_shards
@@ -286,6 +288,76 @@ def test_ranks_evict_shards_of_a_cache_that_they_share(tmp_path, short):
     assert (
         0 < sum(kept) <= (8 + 2 * 3) * largest < sum(p.stat().st_size for p in remote.glob("*.mds"))
     )
+
+
+@contextlib.contextmanager
+def coming_and_going(prefix):
+    """Other runs that begin and end in this moment, all under the same prefix."""
+    made = SHARED_MEMORY / f"test_{os.getpid()}_{prefix:06}"
+    made.write_bytes(b"\4\0\0\0")
+    place, is_over, count = SHARED_MEMORY / f"{prefix:06}_locals", threading.Event(), 0
+
+    def come_and_go():
+        nonlocal count
+        while not is_over.is_set():
+            with contextlib.suppress(FileExistsError):  # ranks have it by now
+                os.link(made, place)
+                time.sleep(0.002)
+                place.unlink()
+                count += 1
+            time.sleep(0.002)
+
+    thread = threading.Thread(target=come_and_go)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+        made.unlink()
+    assert count
+
+
+@pytest.mark.slow
+def test_ranks_agree_on_shared_memory_while_other_runs_begin_and_end(tmp_path, short, prefixes):
+    remote = tmp_path / "remote"
+    write_shards(remote, SIZES, {"id": "int64"})
+    arguments = {
+        "local": str(remote), "batch_size": 6, "shuffle": True, "num_canonical_nodes": 2,
+    }  # fmt: skip
+    wanted = [ids(stock_loader(arguments, (1, 3, rank))) for rank in range(3)]
+    with coming_and_going(unused(prefixes).start):
+        for run in range(3):
+            folder = short / f"ranks{run}"
+            place = [remote, tmp_path / f"local{run}", tmp_path / "no-state", 0]
+            assert finish(start(3, place, folder), folder) == wanted
+
+
+WITHOUT_VARIABLES = """
+import sys
+import torch
+from petastorm_bridge.streaming import ColumnarStreamingDataset
+
+def run(rank, folder):
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2
+    )
+    ColumnarStreamingDataset(local=folder, batch_size=6)
+
+if __name__ == "__main__":
+    torch.multiprocessing.spawn(run, (sys.argv[1],), 2)
+"""
+
+
+def test_processes_that_streaming_does_not_know_of_are_refused(tmp_path):
+    """Each would begin as the only one, and wait for the others in the middle of its start."""
+    write_shards(tmp_path, SIZES)
+    script = tmp_path / "spawn.py"
+    script.write_text(WITHOUT_VARIABLES)
+    command = [sys.executable, "-W", "ignore", str(script), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 1
+    assert "torch.distributed has 2 processes, and streaming knows of 1" in done.stderr
 
 
 def resumed_by_stock(arguments, state, world):

@@ -80,7 +80,7 @@ class MappedDataset(StreamingDataset):
 
     Raises:
         ValueError, TypeError: A wrong argument.
-        RuntimeError: A stream without samples.
+        RuntimeError: A stream without samples, or ranks that are not in the environment.
         DatasetError: An index that cannot be used, or that names files elsewhere.
     """
 

@@ -61,7 +61,7 @@ class ColumnarStreamingDataset(MappedDataset):
 
     Raises:
         ValueError, TypeError: A wrong argument.
-        RuntimeError: A stream without samples.
+        RuntimeError: A stream without samples, or ranks that are not in the environment.
         DatasetError: Not MDS shards, or shards without one of ``columns``.
     """
 
@@ -193,7 +193,7 @@ class MappedStreamingDataset(MappedDataset):
 
     Raises:
         ValueError, TypeError: A wrong argument.
-        RuntimeError: A stream without samples.
+        RuntimeError: A stream without samples, or ranks that are not in the environment.
         ShardCorruptedError: While iterating: a file was cut short, replaced or written since the
             dataset was opened.
     """

@@ -16,11 +16,13 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
+import itertools
 import os
 import tempfile
 import weakref
 from collections.abc import Callable, Iterator
 from multiprocessing import resource_tracker
+from types import SimpleNamespace
 from typing import Any
 
 import torch.distributed
@@ -39,6 +41,10 @@ _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - where Linux has it, not a place for 
 _MARK = b"\0petastorm_bridge"
 # How often another program may take the shared memory that was found to be free.
 _ATTEMPTS = 100
+# Of the datasets of this process, which are the same in all processes of a launcher.
+_numbers = itertools.count()
+# Stands for torch.distributed where nobody is to be waited for.
+_alone = SimpleNamespace(is_available=lambda: False)
 
 
 def keep_alive(dataset: object, prefix: int, memory: list[SharedMemory]) -> None:
@@ -142,7 +148,11 @@ def start_up() -> Iterator[None]:
     What dead runs left is removed, by one process of a node while the others wait; and of the programs
     that start together (a tuner's trials), one at a time looks for free names, because they would find
     the same ones. Processes that a launcher coordinates agree on names by themselves.
+
+    Raises:
+        RuntimeError: Streaming does not know of all processes of ``torch.distributed``.
     """
+    _check_world()
     if distributed.get_world_size() == 1:
         name = f"petastorm_bridge_{os.getuid()}_streaming.lock"
         with FileLock(os.path.join(tempfile.gettempdir(), name)):
@@ -160,24 +170,61 @@ def start_up() -> Iterator[None]:
             torch.distributed.destroy_process_group()
 
 
-def free_prefix(*arguments: Any) -> tuple[int, SharedMemory]:
+def _check_world() -> None:
+    """Refuse processes that each take themselves for the only one: they would wait for one another for ever."""
+    is_grouped = torch.distributed.is_available() and torch.distributed.is_initialized()
+    known = distributed.get_world_size()
+    if is_grouped and torch.distributed.get_world_size() > known:
+        raise RuntimeError(
+            f"torch.distributed has {torch.distributed.get_world_size()} processes, and streaming knows of {known}: it "
+            "takes RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE from the environment. Start the program with "
+            "torchrun, or set these variables in each process before it makes a dataset."
+        )
+
+
+def free_prefix(
+    streams_local: list[str], streams_remote: list[str | None], world: World
+) -> tuple[int, SharedMemory]:
     """Register a dataset, as ``get_shm_prefix`` of ``streaming/base/shared/prefix.py``.
 
     That looks for a free name first, and keeps a descriptor for each that it finds taken until the program
     ends; it takes the name later. If a program of plain streaming takes it meanwhile, it is asked again; what
-    :func:`start_up` does keeps only datasets of this package apart.
+    :func:`start_up` does keeps only datasets of this package apart. Every process of a launcher looks for itself,
+    and they find different names if another run ends meanwhile: here one looks for all of its node.
 
     Raises:
-        FileExistsError: Every attempt met another program; or processes of a launcher, which have agreed
-            on a name, have to be started again.
+        FileExistsError: Every attempt met another program.
+        RuntimeError: The process that looks for this one has failed.
     """
     unkept = functools.partial(SharedMemory, auto_cleanup=False)
     find = with_names(registry._check_and_find, SharedMemory=unkept)  # noqa: SLF001
     find = with_names(registry._check_and_find_retrying, _check_and_find=find)  # noqa: SLF001
+    if distributed.get_world_size() == 1:
+        return _registered(find, streams_local, streams_remote, world)
+    store = torch.distributed.distributed_c10d._get_default_store()  # noqa: SLF001 - nothing public needs no device
+    key = f"petastorm_bridge, dataset {next(_numbers)}, node {world.node}"
+    if not world.is_local_leader:
+        found = store.get(key)
+        if not found:
+            raise RuntimeError(
+                "The first process of this node could not register the dataset; its error says why."
+            )
+        return _registered(lambda *_, **__: int(found), streams_local, streams_remote, world)
+    name = ""
+    try:
+        registered = _registered(find, streams_local, streams_remote, world)
+        name = str(registered[0])
+        return registered
+    finally:
+        store.set(key, name)
+
+
+def _registered(find: Callable[..., int], *arguments: Any) -> tuple[int, SharedMemory]:
+    """Register a dataset, or take part in it, under the name that is found."""
     register: Callable[..., tuple[int, SharedMemory]] = with_names(
-        registry.get_shm_prefix, _check_and_find_retrying=find
+        registry.get_shm_prefix, _check_and_find_retrying=find, dist=_alone
     )
-    for _ in range(_ATTEMPTS - 1 if distributed.get_world_size() == 1 else 0):
+    for _ in range(_ATTEMPTS - 1):
         with contextlib.suppress(FileExistsError):
             return register(*arguments)
     return register(*arguments)
