@@ -349,15 +349,25 @@ if __name__ == "__main__":
 """
 
 
-def test_processes_that_streaming_does_not_know_of_are_refused(tmp_path):
-    """Each would begin as the only one, and wait for the others in the middle of its start."""
+@pytest.mark.parametrize(
+    ("variables", "words"),
+    [
+        ({}, "torch.distributed has 2 processes, and streaming knows of 1"),
+        ({"WORLD_SIZE": "2"}, "Streaming takes two processes for rank 0"),
+    ],
+)
+def test_processes_that_streaming_does_not_know_of_are_refused(tmp_path, variables, words):
+    """Each would begin as the only one and wait for the others for ever, or read the rows of another."""
     write_shards(tmp_path, SIZES)
     script = tmp_path / "spawn.py"
     script.write_text(WITHOUT_VARIABLES)
     command = [sys.executable, "-W", "ignore", str(script), str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    environment = os.environ | variables
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=200, check=False
+    )
     assert done.returncode == 1
-    assert "torch.distributed has 2 processes, and streaming knows of 1" in done.stderr
+    assert words in done.stderr
 
 
 def resumed_by_stock(arguments, state, world):

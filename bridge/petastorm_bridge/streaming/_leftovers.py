@@ -41,6 +41,10 @@ _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - where Linux has it, not a place for 
 _MARK = b"\0petastorm_bridge"
 # How often another program may take the shared memory that was found to be free.
 _ATTEMPTS = 100
+_RANKS = (
+    "it takes RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE from the environment. Start the program with torchrun, or "
+    "set these variables in each process before it makes a dataset."
+)
 # Of the datasets of this process, which are the same in all processes of a launcher.
 _numbers = itertools.count()
 # Stands for torch.distributed where nobody is to be waited for.
@@ -175,10 +179,9 @@ def _check_world() -> None:
     is_grouped = torch.distributed.is_available() and torch.distributed.is_initialized()
     known = distributed.get_world_size()
     if is_grouped and torch.distributed.get_world_size() > known:
+        count = torch.distributed.get_world_size()
         raise RuntimeError(
-            f"torch.distributed has {torch.distributed.get_world_size()} processes, and streaming knows of {known}: it "
-            "takes RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE from the environment. Start the program with "
-            "torchrun, or set these variables in each process before it makes a dataset."
+            f"torch.distributed has {count} processes, and streaming knows of {known}: {_RANKS}"
         )
 
 
@@ -194,7 +197,7 @@ def free_prefix(
 
     Raises:
         FileExistsError: Every attempt met another program.
-        RuntimeError: The process that looks for this one has failed.
+        RuntimeError: The process that looks for this one has failed, or two have the same rank.
     """
     unkept = functools.partial(SharedMemory, auto_cleanup=False)
     find = with_names(registry._check_and_find, SharedMemory=unkept)  # noqa: SLF001
@@ -202,7 +205,11 @@ def free_prefix(
     if distributed.get_world_size() == 1:
         return _registered(find, streams_local, streams_remote, world)
     store = torch.distributed.distributed_c10d._get_default_store()  # noqa: SLF001 - nothing public needs no device
-    key = f"petastorm_bridge, dataset {next(_numbers)}, node {world.node}"
+    dataset = f"petastorm_bridge, dataset {next(_numbers)}"
+    if store.add(f"{dataset}, rank {world.rank}", 1) > 1:
+        # As with Lightning's launcher, which sets the others: both would read the same rows, and nobody the rest.
+        raise RuntimeError(f"Streaming takes two processes for rank {world.rank}: {_RANKS}")
+    key = f"{dataset}, node {world.node}"
     if not world.is_local_leader:
         found = store.get(key)
         if not found:
