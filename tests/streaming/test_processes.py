@@ -352,11 +352,11 @@ if __name__ == "__main__":
 @pytest.mark.parametrize(
     ("variables", "words"),
     [
-        ({}, "torch.distributed has 2 processes, and streaming knows of 1"),
-        ({"WORLD_SIZE": "2"}, "Streaming takes two processes for rank 0"),
+        ({}, "of 2, and streaming takes it for rank 0 of 1"),
+        ({"WORLD_SIZE": "2"}, "rank 1 of 2, and streaming takes it for rank 0 of 2"),
     ],
 )
-def test_processes_that_streaming_does_not_know_of_are_refused(tmp_path, variables, words):
+def test_ranks_that_are_not_in_the_environment_are_refused(tmp_path, variables, words):
     """Each would begin as the only one and wait for the others for ever, or read the rows of another."""
     write_shards(tmp_path, SIZES)
     script = tmp_path / "spawn.py"

@@ -41,10 +41,6 @@ _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - where Linux has it, not a place for 
 _MARK = b"\0petastorm_bridge"
 # How often another program may take the shared memory that was found to be free.
 _ATTEMPTS = 100
-_RANKS = (
-    "it takes RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE from the environment. Start the program with torchrun, or "
-    "set these variables in each process before it makes a dataset."
-)
 # Of the datasets of this process, which are the same in all processes of a launcher.
 _numbers = itertools.count()
 # Stands for torch.distributed where nobody is to be waited for.
@@ -154,9 +150,9 @@ def start_up() -> Iterator[None]:
     the same ones. Processes that a launcher coordinates agree on names by themselves.
 
     Raises:
-        RuntimeError: Streaming does not know of all processes of ``torch.distributed``.
+        RuntimeError: The ranks of ``torch.distributed`` are not those in the environment.
     """
-    _check_world()
+    _check_ranks()
     if distributed.get_world_size() == 1:
         name = f"petastorm_bridge_{os.getuid()}_streaming.lock"
         with FileLock(os.path.join(tempfile.gettempdir(), name)):
@@ -174,15 +170,17 @@ def start_up() -> Iterator[None]:
             torch.distributed.destroy_process_group()
 
 
-def _check_world() -> None:
-    """Refuse processes that each take themselves for the only one: they would wait for one another for ever."""
-    is_grouped = torch.distributed.is_available() and torch.distributed.is_initialized()
-    known = distributed.get_world_size()
-    if is_grouped and torch.distributed.get_world_size() > known:
-        count = torch.distributed.get_world_size()
-        raise RuntimeError(
-            f"torch.distributed has {count} processes, and streaming knows of {known}: {_RANKS}"
-        )
+def _check_ranks() -> None:
+    """Refuse ranks that are others for streaming: they read the same rows, or wait for one another for ever."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        rank, size = torch.distributed.get_rank(), torch.distributed.get_world_size()
+        known = distributed.get_rank(), distributed.get_world_size()
+        if (rank, size) != known:
+            raise RuntimeError(
+                f"This process is rank {rank} of {size}, and streaming takes it for rank {known[0]} of {known[1]}, from "
+                "RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE in the environment. Start the program with torchrun, "
+                "or set these variables in each process before it makes a dataset."
+            )
 
 
 def free_prefix(
@@ -197,7 +195,7 @@ def free_prefix(
 
     Raises:
         FileExistsError: Every attempt met another program.
-        RuntimeError: The process that looks for this one has failed, or two have the same rank.
+        RuntimeError: The process that looks for this one has failed.
     """
     unkept = functools.partial(SharedMemory, auto_cleanup=False)
     find = with_names(registry._check_and_find, SharedMemory=unkept)  # noqa: SLF001
@@ -205,11 +203,7 @@ def free_prefix(
     if distributed.get_world_size() == 1:
         return _registered(find, streams_local, streams_remote, world)
     store = torch.distributed.distributed_c10d._get_default_store()  # noqa: SLF001 - nothing public needs no device
-    dataset = f"petastorm_bridge, dataset {next(_numbers)}"
-    if store.add(f"{dataset}, rank {world.rank}", 1) > 1:
-        # As with Lightning's launcher, which sets the others: both would read the same rows, and nobody the rest.
-        raise RuntimeError(f"Streaming takes two processes for rank {world.rank}: {_RANKS}")
-    key = f"{dataset}, node {world.node}"
+    key = f"petastorm_bridge, dataset {next(_numbers)}, node {world.node}"
     if not world.is_local_leader:
         found = store.get(key)
         if not found:

@@ -22,22 +22,18 @@ class Memory:
     """Memory for the records of one window after the other, of which only the last one is in use.
 
     New memory takes longer than what is copied into it.
-
-    Args:
-        size: Bytes of a window, about.
     """
 
     def __init__(self, size: int = 0) -> None:
-        self._least = size
-        self._bytes = np.zeros(0, np.uint8)
+        # Pages come when they are written to. NumPy asks for huge ones unless they are to be zero, which may take
+        # virtual machines milliseconds each.
+        self._bytes = np.zeros(size, np.uint8)
 
     def records(self, count: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
         """Return an array of any content, in place of what was returned before."""
         size = count * dtype.itemsize
         if len(self._bytes) < size:
-            # Pages come when they are written to. NumPy asks for huge ones unless they are to be zero, which
-            # may take virtual machines milliseconds each.
-            self._bytes = np.zeros(max(size, self._least), np.uint8)
+            self._bytes = np.zeros(size, np.uint8)
         return self._bytes[:size].view(dtype)
 
 
@@ -124,8 +120,7 @@ def gathered(sources: Sequence[tuple[Shard, Rows]], order: Int64 | None, memory:
     if len(sources) == 1 and isinstance(rows, range):
         assert shard.records is not None
         return Part(layout, shard.records[rows.start : rows.stop : rows.step], order, origins)
-    opaque = np.dtype(("V", record.itemsize))
-    records = memory.records(sum(count for _, count in origins), opaque)
+    records = memory.records(sum(count for _, count in origins), np.dtype(("V", record.itemsize)))
     start = 0
     for shard, rows in sources:
         stop = start + len(rows)
