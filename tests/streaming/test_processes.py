@@ -342,7 +342,11 @@ def run(rank, folder):
     torch.distributed.init_process_group(
         "gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2
     )
-    ColumnarStreamingDataset(local=folder, batch_size=6)
+    try:
+        ColumnarStreamingDataset(local=folder, batch_size=6)
+    except RuntimeError as error:
+        print(error, file=sys.stderr, flush=True)  # torch tells one rank's error only
+        raise
 
 if __name__ == "__main__":
     torch.multiprocessing.spawn(run, (sys.argv[1],), 2)

@@ -116,7 +116,7 @@ class ColumnarStreamingDataset(MappedDataset):
             total -= total % size
         start = last = 0
         in_use = np.array([], np.int64)
-        memory = Memory(_WINDOW_BYTES)
+        memory = Memory(min(_WINDOW_BYTES, total * self._sample_bytes))
         while start < total and not state.is_over():
             stop = self._window_end(state, start, last, total)
             window, shard_ids = self._gather(state.sample_ids[start:stop], memory, size)

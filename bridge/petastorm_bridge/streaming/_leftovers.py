@@ -202,7 +202,7 @@ def free_prefix(
     find = with_names(registry._check_and_find_retrying, _check_and_find=find)  # noqa: SLF001
     if distributed.get_world_size() == 1:
         return _registered(find, streams_local, streams_remote, world)
-    store = torch.distributed.distributed_c10d._get_default_store()  # noqa: SLF001 - nothing public needs no device
+    store = torch.distributed.distributed_c10d._get_default_store()  # noqa: SLF001 - what is public sends tensors
     key = f"petastorm_bridge, dataset {next(_numbers)}, node {world.node}"
     if not world.is_local_leader:
         found = store.get(key)

@@ -22,18 +22,22 @@ class Memory:
     """Memory for the records of one window after the other, of which only the last one is in use.
 
     New memory takes longer than what is copied into it.
+
+    Args:
+        size: Bytes to reserve when records come.
     """
 
     def __init__(self, size: int = 0) -> None:
-        # Pages come when they are written to. NumPy asks for huge ones unless they are to be zero, which may take
-        # virtual machines milliseconds each.
-        self._bytes = np.zeros(size, np.uint8)
+        self._size = size
+        self._bytes = np.zeros(0, np.uint8)
 
     def records(self, count: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
         """Return an array of any content, in place of what was returned before."""
         size = count * dtype.itemsize
         if len(self._bytes) < size:
-            self._bytes = np.zeros(size, np.uint8)
+            # Pages come when they are written to. NumPy asks for huge ones unless they are to be zero, which may take
+            # virtual machines milliseconds each.
+            self._bytes = np.zeros(max(size, self._size), np.uint8)
         return self._bytes[:size].view(dtype)
 
 
