@@ -105,7 +105,7 @@ def number_of(rows: Rows) -> int:
 def build_schema(
     fields: Sequence[tuple[str, pa.DataType, bool]],
     ignored: Sequence[tuple[str, str]] = (),
-    shapes: Mapping[str, tuple[int | None, ...]] | None = None,
+    shapes: Mapping[str, tuple[int | None, ...]] = MappingProxyType({}),
 ) -> tuple[Unischema, dict[str, pa.DataType]]:
     """Return the schema of a table's columns, warning of each unsupported one.
 
@@ -121,6 +121,6 @@ def build_schema(
     for name, type_, nullable in fields:
         field = inferred_field(name, type_, nullable)
         if field is not None:
-            kept.append(field._replace(shape=(shapes or {}).get(name, field.shape)))
+            kept.append(field._replace(shape=shapes[name]) if name in shapes else field)
             types[name] = type_
     return Unischema("inferred_schema", kept), types

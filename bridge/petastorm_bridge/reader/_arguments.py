@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import inspect
 import operator
 import warnings
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from petastorm_bridge._sources._far.copies import CacheSettings
-from petastorm_bridge._tables.options import OPTIONS, Fate
+from petastorm_bridge._tables.options import OPTIONS, Fate, Option
 from petastorm_bridge.errors import IgnoredArgumentWarning
 from petastorm_bridge.ngram import NGram
 from petastorm_bridge.predicates import PredicateBase
@@ -280,12 +281,20 @@ def _parts(drop_partitions: Any) -> int:
         raise TypeError(f"shuffle_row_drop_partitions is {drop_partitions!r}: {error}") from None
 
 
-def _warn_ignored(given: Mapping[str, Any], function: Callable[..., Any]) -> None:
+@functools.lru_cache(maxsize=2)  # to look at a signature takes as long as to open a small dataset
+def _ignored(function: Callable[..., Any]) -> list[tuple[Option, Any]]:
+    """Return which arguments of a function are ignored, and their defaults."""
     parameters = inspect.signature(function).parameters
-    for option in OPTIONS:
-        if option.api != function.__name__ or option.fate is not Fate.IGNORED:
-            continue
-        value, default = given[option.name], parameters[option.name].default
+    return [
+        (option, parameters[option.name].default)
+        for option in OPTIONS
+        if option.api == function.__name__ and option.fate is Fate.IGNORED
+    ]
+
+
+def _warn_ignored(given: Mapping[str, Any], function: Callable[..., Any]) -> None:
+    for option, default in _ignored(function):
+        value = given[option.name]
         # Of one type only: pyarrow 14 crashes when a file system is compared with None.
         if value is None or (isinstance(value, type(default)) and value == default):
             continue
