@@ -1,7 +1,8 @@
 """Races this checkout against an earlier commit: ``python -m benchmarks.against REVISION``.
 
-Each side runs its own benchmarks on its own code, in turns and in the environment that runs this. What did not
-change between the two, such as Petastorm, shows how much the machine's noise is worth.
+This checkout's benchmarks run the code of either side, in turns and in the environment that runs this: others would
+prepare their races in another way, after which everybody is a little slower or faster. What did not change between
+the two, such as Petastorm, shows how much the machine's noise is worth.
 """
 
 from __future__ import annotations
@@ -29,9 +30,7 @@ from benchmarks._measure import Measurement
 from benchmarks._settings import COSTS, RESULTS, TITLES
 
 _HERE = RESULTS.parent.parent
-# Both sides would find what this one has beside it.
-_CODE = ("bridge", "codemods", "")
-_USAGE = 2  # the exit code of typer for arguments that do not fit
+_CODE = ("bridge", "codemods")
 
 Key = tuple[str, str]
 """A race and a contestant of it."""
@@ -81,7 +80,10 @@ def run(
     revision: Annotated[str, typer.Argument(help="An earlier commit, as git names it.")],
     *,
     only: Annotated[
-        str, typer.Option(metavar="RACE,…", help="Races that both sides know.")
+        str,
+        typer.Option(
+            metavar="RACE,…", help="Races of this checkout that the earlier code can run."
+        ),
     ] = "torch-sequential,torch-shuffled,torch-scalars",
     turns: Annotated[int, typer.Option(min=1, help="Runs of each side.")] = 3,
     quick: Annotated[bool, typer.Option("--quick", help="Tiny tables.")] = False,
@@ -89,7 +91,7 @@ def run(
         Path | None, typer.Option("--json", help="Write the medians of all turns here.")
     ] = None,
 ) -> None:
-    """Run the benchmarks of an earlier commit and of this checkout in turns, and compare them."""
+    """Run the benchmarks on the code of an earlier commit and of this checkout in turns, and compare them."""
     groups = chosen_groups(only)
     console = wide_console()
     before: list[list[Measurement]] = []
@@ -113,7 +115,7 @@ def check_out(revision: str, folder: Path) -> Path:
     """Put the files of a commit into a new folder; the repository stays as it is.
 
     Raises:
-        typer.BadParameter: Git knows no such commit.
+        typer.BadParameter: Git knows no such commit, or its code is elsewhere in it.
     """
     command = ["git", "archive", "--format=tar", f"{revision}^{{commit}}"]
     archive = subprocess.run(command, cwd=_HERE, capture_output=True, check=False)
@@ -123,24 +125,26 @@ def check_out(revision: str, folder: Path) -> Path:
     target = folder / "earlier"
     with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
         files.extractall(target, filter="data")
+    if missing := [folder for folder in _CODE if not (target / folder).is_dir()]:
+        # What is installed would run in its place.
+        raise typer.BadParameter(f"commit {revision!r} has no folder {missing[0]!r}.")
     return target
 
 
 def compare(
     before: Sequence[Sequence[Measurement]], now: Sequence[Sequence[Measurement]]
 ) -> list[Change]:
-    """Return the contestants that both sides know, in the order of this side.
+    """Return what the contestants of both sides have reached, in the order of this side.
 
     Args:
-        before: What each turn of the earlier commit measured.
-        now: What each turn of this checkout measured.
+        before: What each turn of the earlier commit's code measured.
+        now: The same of this checkout's.
     """
     earlier, today = _medians(before), _medians(now)
     units = {(one.group, one.name): one.unit for turn in now for one in turn}
     return [
         Change(*key, units[key], tuple(earlier[key]), tuple(medians))
         for key, medians in today.items()
-        if key in earlier
     ]
 
 
@@ -157,17 +161,16 @@ def _measure(checkout: Path, groups: list[str], work: Path, *, quick: bool) -> l
     result.unlink(missing_ok=True)
     command = [sys.executable, "-m", "benchmarks.run", "--only", ",".join(groups)]
     command += ["--json", str(result), *(["--quick"] if quick else [])]
-    paths = os.pathsep.join(str(checkout / folder) for folder in _CODE)
+    paths = os.pathsep.join([*(str(checkout / folder) for folder in _CODE), str(_HERE)])
     environment = os.environ | {"PYTHONPATH": paths}
     process = subprocess.run(
-        command, cwd=checkout, env=environment, capture_output=True, text=True, check=False
+        command, cwd=_HERE, env=environment, capture_output=True, text=True, check=False
     )
-    if process.returncode == _USAGE:
-        raise typer.BadParameter(f"the benchmarks of {checkout} refuse this:\n{process.stderr}")
     # Petastorm sometimes aborts at exit: what counts is that the result was written.
     if not result.exists():
         raise RuntimeError(
-            f"The benchmarks of {checkout} failed:\n{process.stdout[-2000:]}{process.stderr[-2000:]}"
+            f"The benchmarks failed on the code of {checkout}; they may want what it does not have:\n"
+            f"{process.stdout[-2000:]}{process.stderr[-2000:]}"
         )
     measured = json.loads(result.read_text(encoding="utf-8"))["measurements"]
     return [Measurement.from_json(record) for record in measured]
