@@ -128,7 +128,7 @@ def become(request, files, python):
     sys.path[:0] = [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p]
     # All forks would draw the same numbers; Python's own generator sees to that by itself.
     sys.modules["numpy"].random.seed(random.getrandbits(32))
-    if os.environ.get("OMP_NUM_THREADS"):
+    if "torch" in sys.modules and os.environ.get("OMP_NUM_THREADS"):
         sys.modules["torch"].set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
 
 
