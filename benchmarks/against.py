@@ -1,8 +1,8 @@
 """Races this checkout against an earlier commit: ``python -m benchmarks.against REVISION``.
 
-This checkout's benchmarks run the code of either side, in turns and in the environment that runs this: others would
-prepare their races in another way, after which everybody is a little slower or faster. What did not change between
-the two, such as Petastorm, shows how much the machine's noise is worth.
+This checkout's benchmarks run the code of both sides, in turns and in the environment that runs this. Those of the
+earlier commit may prepare a race in another way, which makes all of its contestants faster or slower. What did not
+change between the two, such as Petastorm, shows how much the machine's noise is worth.
 """
 
 from __future__ import annotations
